@@ -172,22 +172,11 @@ mod tests {
             assert_eq!(format!("{key:?}"), row.name);
             for version in row.version_min..=row.version_max {
                 let expect = if row.is_flexible(version) { 2 } else { 1 };
-                assert_eq!(
-                    key.request_header_version(version),
-                    expect,
-                    "{api:?} v{version}"
-                );
+                assert_eq!(key.request_header_version(version), expect, "{api:?} v{version}");
             }
-            let reply = if api == Api::ApiVersions || !row.is_flexible(row.version_max) {
-                0
-            } else {
-                1
-            };
-            assert_eq!(
-                key.response_header_version(row.version_max),
-                reply,
-                "{api:?}"
-            );
+            let reply =
+                if api == Api::ApiVersions || !row.is_flexible(row.version_max) { 0 } else { 1 };
+            assert_eq!(key.response_header_version(row.version_max), reply, "{api:?}");
         }
         assert_eq!(Api::of_key(-1), None);
         assert_eq!(Api::of_key(8), None);

@@ -22,11 +22,7 @@ pub enum Refused {
     #[error("the frame ends at {at} where {needed} more bytes are due")]
     Short { at: usize, needed: usize },
     #[error("{count} elements at {at} cannot fit into the {left} bytes left")]
-    Count {
-        at: usize,
-        count: usize,
-        left: usize,
-    },
+    Count { at: usize, count: usize, left: usize },
     #[error("a negative length or count at {at}")]
     Negative { at: usize },
     #[error("a null at {at} where none is allowed")]
@@ -58,14 +54,7 @@ pub struct Passed {
 
 /// Checks a frame (without its length prefix) whose api and version are known to be offered.
 pub fn check(frame: &[u8], row: &Row, version: i16, budget: usize) -> Result<Passed, Refused> {
-    let mut walk = Walk {
-        frame,
-        at: 0,
-        version,
-        flexible: false,
-        memory: 0,
-        budget,
-    };
+    let mut walk = Walk { frame, at: 0, version, flexible: false, memory: 0, budget };
     walk.skip(super::header::Peek::BYTES)?;
     let client_id = walk.short_text()?;
     walk.flexible = row.is_flexible(version);
@@ -76,11 +65,7 @@ pub fn check(frame: &[u8], row: &Row, version: i16, budget: usize) -> Result<Pas
     walk.charge(row.layout.memory_bytes)?;
     walk.layout(row.layout)?;
     match frame.len() - walk.at {
-        0 => Ok(Passed {
-            body_at,
-            client_id,
-            memory_bytes: walk.memory,
-        }),
+        0 => Ok(Passed { body_at, client_id, memory_bytes: walk.memory }),
         left => Err(Refused::Trailing { at: walk.at, left }),
     }
 }
@@ -102,10 +87,7 @@ impl Walk<'_> {
 
     fn skip(&mut self, bytes: usize) -> Result<(), Refused> {
         if bytes > self.left() {
-            return Err(Refused::Short {
-                at: self.at,
-                needed: bytes - self.left(),
-            });
+            return Err(Refused::Short { at: self.at, needed: bytes - self.left() });
         }
         self.at += bytes;
         Ok(())
@@ -114,10 +96,7 @@ impl Walk<'_> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], Refused> {
         let rest = self.frame.get(self.at..).unwrap_or_default();
         let Some(bytes) = rest.first_chunk::<N>() else {
-            return Err(Refused::Short {
-                at: self.at,
-                needed: N - rest.len(),
-            });
+            return Err(Refused::Short { at: self.at, needed: N - rest.len() });
         };
         self.at += N;
         Ok(*bytes)
@@ -126,9 +105,7 @@ impl Walk<'_> {
     fn charge(&mut self, bytes: usize) -> Result<(), Refused> {
         self.memory = self.memory.saturating_add(bytes);
         if self.memory > self.budget {
-            return Err(Refused::Budget {
-                budget: self.budget,
-            });
+            return Err(Refused::Budget { budget: self.budget });
         }
         Ok(())
     }
@@ -236,11 +213,7 @@ impl Walk<'_> {
     fn array(&mut self, element: &Layout, count: usize) -> Result<(), Refused> {
         let least = self.least_bytes(element);
         if count.saturating_mul(least) > self.left() {
-            return Err(Refused::Count {
-                at: self.at,
-                count,
-                left: self.left(),
-            });
+            return Err(Refused::Count { at: self.at, count, left: self.left() });
         }
         self.charge(count.saturating_mul(element.memory_bytes))?;
         for _ in 0..count {
@@ -276,11 +249,7 @@ impl Walk<'_> {
     fn tags(&mut self, known: &[(u32, Field)]) -> Result<(), Refused> {
         let count = self.varint()? as usize;
         if count.saturating_mul(2) > self.left() {
-            return Err(Refused::Count {
-                at: self.at,
-                count,
-                left: self.left(),
-            });
+            return Err(Refused::Count { at: self.at, count, left: self.left() });
         }
         if count > 0 {
             self.charge(TAG_MAP_BYTES.saturating_add(count.saturating_mul(TAG_BYTES)))?;

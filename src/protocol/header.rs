@@ -60,24 +60,13 @@ mod tests {
             assert_eq!(Peek::read(&vec![0; bytes]), None);
         }
         let frame = [0, 3, 0, 9, 0, 0, 1, 7, 0xff, 0xff];
-        let expect = Peek {
-            api_key: 3,
-            api_version: 9,
-            correlation_id: 263,
-        };
+        let expect = Peek { api_key: 3, api_version: 9, correlation_id: 263 };
         assert_eq!(Peek::read(&frame), Some(expect));
     }
 
     #[test]
     fn only_api_versions_is_flexible_without_header_tags() {
-        let tags = |api, version| {
-            ReplyHeader {
-                api,
-                version,
-                correlation_id: 0,
-            }
-            .has_tags()
-        };
+        let tags = |api, version| ReplyHeader { api, version, correlation_id: 0 }.has_tags();
         assert!(!tags(Api::ApiVersions, 0));
         assert!(!tags(Api::ApiVersions, 4));
         assert!(!tags(Api::Metadata, 8));

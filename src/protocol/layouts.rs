@@ -51,40 +51,20 @@ pub enum Kind {
 const NEVER: i16 = i16::MAX;
 
 const fn layout<T>(fields: &'static [Field]) -> Layout {
-    Layout {
-        fields,
-        tagged: &[],
-        memory_bytes: size_of::<T>(),
-        bare: false,
-    }
+    Layout { fields, tagged: &[], memory_bytes: size_of::<T>(), bare: false }
 }
 
 const fn bare<T>(fields: &'static [Field]) -> Layout {
-    Layout {
-        fields,
-        tagged: &[],
-        memory_bytes: size_of::<T>(),
-        bare: true,
-    }
+    Layout { fields, tagged: &[], memory_bytes: size_of::<T>(), bare: true }
 }
 
 const fn is(kind: Kind) -> Field {
-    Field {
-        kind,
-        since: 0,
-        until: NEVER,
-        null_since: NEVER,
-    }
+    Field { kind, since: 0, until: NEVER, null_since: NEVER }
 }
 
 impl Layout {
     const fn tagged(self, tagged: &'static [(u32, Field)]) -> Layout {
-        Layout {
-            fields: self.fields,
-            tagged,
-            memory_bytes: self.memory_bytes,
-            bare: self.bare,
-        }
+        Layout { fields: self.fields, tagged, memory_bytes: self.memory_bytes, bare: self.bare }
     }
 }
 

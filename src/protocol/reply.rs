@@ -53,12 +53,8 @@ impl Reply {
         let not_encodable = |_| ReplyError::NotEncodable(header);
         let body_bytes = body.compute_size(header.version).map_err(not_encodable)?;
         let mut frame = begin(header, body_bytes)?;
-        body.encode(&mut frame, header.version)
-            .map_err(not_encodable)?;
-        Ok(Reply {
-            bytes: frame.len(),
-            pieces: vec![Piece::Bytes(frame.freeze())],
-        })
+        body.encode(&mut frame, header.version).map_err(not_encodable)?;
+        Ok(Reply { bytes: frame.len(), pieces: vec![Piece::Bytes(frame.freeze())] })
     }
 }
 
@@ -87,48 +83,28 @@ mod tests {
     use kafka_protocol::messages::{ApiVersionsResponse, FetchResponse, MetadataResponse};
 
     fn bytes(reply: &Reply) -> Vec<u8> {
-        assert_eq!(
-            reply.bytes,
-            reply.pieces.iter().map(Piece::len).sum::<usize>()
-        );
-        let Piece::Bytes(bytes) = &reply.pieces[0] else {
-            panic!("one piece of bytes")
-        };
+        assert_eq!(reply.bytes, reply.pieces.iter().map(Piece::len).sum::<usize>());
+        let Piece::Bytes(bytes) = &reply.pieces[0] else { panic!("one piece of bytes") };
         bytes.to_vec()
     }
 
     #[test]
     fn a_flexible_reply_has_tags_in_its_header_but_for_api_versions() {
-        let header = ReplyHeader {
-            api: Api::ApiVersions,
-            version: 3,
-            correlation_id: 9,
-        };
+        let header = ReplyHeader { api: Api::ApiVersions, version: 3, correlation_id: 9 };
         let reply = Reply::encode(header, &ApiVersionsResponse::default()).unwrap();
         // length, correlation id, error, empty compact array, throttle time, no tags
         let expect = [0, 0, 0, 12, 0, 0, 0, 9, 0, 0, 1, 0, 0, 0, 0, 0];
         assert_eq!(bytes(&reply), expect);
 
-        let header = ReplyHeader {
-            api: Api::Metadata,
-            version: 12,
-            correlation_id: 9,
-        };
+        let header = ReplyHeader { api: Api::Metadata, version: 12, correlation_id: 9 };
         let reply = bytes(&Reply::encode(header, &MetadataResponse::default()).unwrap());
-        assert_eq!(
-            reply[..9],
-            [0, 0, 0, (reply.len() - 4) as u8, 0, 0, 0, 9, 0]
-        );
+        assert_eq!(reply[..9], [0, 0, 0, (reply.len() - 4) as u8, 0, 0, 0, 9, 0]);
     }
 
     #[test]
     fn a_field_the_version_lacks_is_an_error_and_not_a_guess() {
-        let header = ReplyHeader {
-            api: Api::Metadata,
-            version: 1,
-            correlation_id: 9,
-        };
-        let body = MetadataResponse::default().with_error_code(129);
+        let header = ReplyHeader { api: Api::Fetch, version: 4, correlation_id: 9 };
+        let body = FetchResponse::default().with_session_id(129);
         assert!(Reply::encode(header, &body).is_err());
     }
 }

@@ -39,11 +39,7 @@ pub enum Close {
     #[error("{api:?} version {version} is not offered")]
     UnknownVersion { api: Api, version: i16 },
     #[error("{api:?} version {version}: {refused}")]
-    Refused {
-        api: Api,
-        version: i16,
-        refused: Refused,
-    },
+    Refused { api: Api, version: i16, refused: Refused },
     #[error("{api:?} version {version} passed the guard but not the decoder")]
     Undecodable { api: Api, version: i16 },
 }
@@ -57,38 +53,21 @@ pub fn read(frame: &Bytes, memory_budget: usize) -> Result<Incoming, Close> {
     let row = api.row();
     if !row.offers(version) {
         if api == Api::ApiVersions {
-            let header = ReplyHeader {
-                api,
-                version: 0,
-                correlation_id,
-            };
+            let header = ReplyHeader { api, version: 0, correlation_id };
             return Ok(Incoming::ApiVersionsTooNew(header));
         }
         return Err(Close::UnknownVersion { api, version });
     }
-    let passed =
-        guard::check(frame, row, version, memory_budget).map_err(|refused| Close::Refused {
-            api,
-            version,
-            refused,
-        })?;
+    let passed = guard::check(frame, row, version, memory_budget)
+        .map_err(|refused| Close::Refused { api, version, refused })?;
     let mut body = frame.slice(passed.body_at..);
     let request = Request::decode(api, &mut body, version)
         .filter(|_| body.is_empty())
         .ok_or(Close::Undecodable { api, version })?;
-    let client_id = passed
-        .client_id
-        .and_then(|(from, to)| StrBytes::from_utf8(frame.slice(from..to)).ok());
-    let header = ReplyHeader {
-        api,
-        version,
-        correlation_id,
-    };
-    Ok(Incoming::Request(Box::new(Decoded {
-        header,
-        client_id,
-        request,
-    })))
+    let client_id =
+        passed.client_id.and_then(|(from, to)| StrBytes::from_utf8(frame.slice(from..to)).ok());
+    let header = ReplyHeader { api, version, correlation_id };
+    Ok(Incoming::Request(Box::new(Decoded { header, client_id, request })))
 }
 
 #[cfg(test)]
@@ -107,43 +86,18 @@ mod tests {
     #[test]
     fn unknown_apis_and_versions_close_the_connection() {
         let check = |frame: Bytes, expect| assert_eq!(read(&frame, 1 << 20), Err(expect));
-        check(
-            Bytes::from_static(&[0, 18, 0]),
-            Close::TooShort { bytes: 3 },
-        );
+        check(Bytes::from_static(&[0, 18, 0]), Close::TooShort { bytes: 3 });
         check(frame(9, 0, &[]), Close::UnknownApi { key: 9 });
         check(frame(-1, 0, &[]), Close::UnknownApi { key: -1 });
-        check(
-            frame(0, 2, &[]),
-            Close::UnknownVersion {
-                api: Api::Produce,
-                version: 2,
-            },
-        );
-        check(
-            frame(1, 19, &[]),
-            Close::UnknownVersion {
-                api: Api::Fetch,
-                version: 19,
-            },
-        );
-        check(
-            frame(3, -1, &[]),
-            Close::UnknownVersion {
-                api: Api::Metadata,
-                version: -1,
-            },
-        );
+        check(frame(0, 2, &[]), Close::UnknownVersion { api: Api::Produce, version: 2 });
+        check(frame(1, 19, &[]), Close::UnknownVersion { api: Api::Fetch, version: 19 });
+        check(frame(3, -1, &[]), Close::UnknownVersion { api: Api::Metadata, version: -1 });
     }
 
     #[test]
     fn api_versions_of_any_unknown_version_is_answered_in_version_0() {
         for version in [5, 99, i16::MAX, -1] {
-            let header = ReplyHeader {
-                api: Api::ApiVersions,
-                version: 0,
-                correlation_id: 7,
-            };
+            let header = ReplyHeader { api: Api::ApiVersions, version: 0, correlation_id: 7 };
             let incoming = read(&frame(18, version, &[0xff, 0xff, 0xff]), 0);
             assert_eq!(incoming, Ok(Incoming::ApiVersionsTooNew(header)));
         }
@@ -152,9 +106,7 @@ mod tests {
     #[test]
     fn a_request_carries_its_header_and_client_id() {
         let incoming = read(&frame(18, 0, &[0, 2, b'm', b'e']), 1 << 20);
-        let Ok(Incoming::Request(decoded)) = incoming else {
-            panic!("{incoming:?}")
-        };
+        let Ok(Incoming::Request(decoded)) = incoming else { panic!("{incoming:?}") };
         assert_eq!(decoded.client_id.as_deref(), Some("me"));
         assert_eq!(decoded.header.correlation_id, 7);
         assert_eq!(decoded.request.api(), Api::ApiVersions);
