@@ -289,3 +289,153 @@ impl Walk<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::api::Api;
+    use crate::protocol::header::Peek;
+    use crate::protocol::request::{read, Close, Incoming};
+    use crate::protocol::samples::{self, Dice};
+    use bytes::Bytes;
+
+    const BUDGET: usize = 16 << 20;
+
+    /// Each API and version offered, with a seed.
+    fn each(seeds: u64, mut check: impl FnMut(&mut Dice, Api, i16)) {
+        for api in Api::ALL.iter().copied() {
+            for version in api.row().version_min..=api.row().version_max {
+                for seed in 0..seeds {
+                    check(&mut Dice::new(seed), api, version);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_codec_encodes_is_walked_to_its_last_byte() {
+        each(150, |dice, api, version| {
+            let (request, body) = samples::request(dice, api, version);
+            let frame = samples::frame(dice, api, version, &body);
+            let passed = check(&frame, api.row(), version, BUDGET);
+            let passed = passed.unwrap_or_else(|refused| {
+                panic!("{api:?} v{version}: {refused}\n{request:?}\n{frame:?}")
+            });
+            assert_eq!(passed.body_at, frame.len() - body.len());
+            let Ok(Incoming::Request(decoded)) = read(&frame, BUDGET) else {
+                panic!("{api:?} v{version}: not decoded")
+            };
+            assert_eq!(format!("{:?}", decoded.request.api()), api.row().name);
+        });
+    }
+
+    #[test]
+    fn what_the_table_describes_is_decoded_to_its_last_byte() {
+        each(150, |dice, api, version| {
+            let body = samples::wire(dice, api, version);
+            let frame = samples::frame(dice, api, version, &body);
+            if let Err(close) = read(&frame, BUDGET) {
+                panic!("{api:?} v{version}: {close}\n{frame:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn every_truncation_and_every_extra_byte_is_refused() {
+        each(8, |dice, api, version| {
+            let body = samples::wire(dice, api, version);
+            let frame = samples::frame(dice, api, version, &body);
+            let step = (frame.len() / 200).max(1);
+            for bytes in (Peek::BYTES..frame.len()).step_by(step) {
+                assert!(check(&frame[..bytes], api.row(), version, BUDGET).is_err());
+            }
+            let longer = [&frame[..], &[0]].concat();
+            let at = frame.len();
+            let expect = Err(Refused::Trailing { at, left: 1 });
+            assert_eq!(check(&longer, api.row(), version, BUDGET), expect);
+        });
+    }
+
+    #[test]
+    fn what_passes_mutated_is_decoded_to_its_last_byte() {
+        let mut passed = 0;
+        each(40, |dice, api, version| {
+            let body = samples::wire(dice, api, version);
+            let mut frame = samples::frame(dice, api, version, &body).to_vec();
+            for _ in 0..30 {
+                let room = (frame.len() - Peek::BYTES) as u64;
+                let at = Peek::BYTES + dice.below(room) as usize;
+                let before = frame[at];
+                frame[at] = [0, 1, 0x7f, 0x80, 0xff, dice.number() as u8][dice.below(6) as usize];
+                match read(&Bytes::copy_from_slice(&frame), 1 << 20) {
+                    Ok(_) => passed += 1,
+                    Err(Close::Refused { .. }) => frame[at] = before,
+                    Err(close) => panic!("{api:?} v{version}: {close}\n{frame:02x?}"),
+                }
+            }
+        });
+        assert!(passed > 1000, "only {passed} mutations passed the guard");
+    }
+
+    #[test]
+    fn hostile_counts_are_refused_before_anything_is_reserved() {
+        let check = |api: Api, version: i16, body: &[u8], expect: Refused| {
+            let mut frame = vec![0; Peek::BYTES];
+            frame.extend([0xff, 0xff]); // no client id
+            if api.row().is_flexible(version) {
+                frame.push(0);
+            }
+            frame.extend(body);
+            assert_eq!(check(&frame, api.row(), version, BUDGET), Err(expect));
+        };
+        let billions = [0x7f, 0xff, 0xff, 0xff];
+        let count = i32::MAX as usize;
+        check(Api::Metadata, 1, &billions, Refused::Count { at: 14, count, left: 0 });
+        check(Api::Metadata, 0, &[0xff; 4], Refused::Null { at: 10 });
+        check(Api::Metadata, 1, &[0xff, 0xff, 0xff, 0xfe], Refused::Negative { at: 10 });
+        let compact = [0xff, 0xff, 0xff, 0xff, 0x0f];
+        let count = u32::MAX as usize - 1;
+        check(Api::Metadata, 9, &compact, Refused::Count { at: 16, count, left: 0 });
+        check(Api::Metadata, 9, &[0xff; 5], Refused::Varint { at: 11 });
+        check(Api::Metadata, 9, &[2, 9, b'a'], Refused::Short { at: 13, needed: 7 });
+        check(Api::Metadata, 9, &[2, 3, 0xc3, 0x28, 0, 0, 0, 0, 0], Refused::Utf8 { at: 13 });
+        let again = [1, 0, 0, 0, 2, 5, 0, 5, 0];
+        check(Api::Metadata, 9, &again, Refused::TagOrder { at: 18, tag: 5 });
+    }
+
+    #[test]
+    fn a_known_tag_must_have_its_length_and_version() {
+        // v17 of FetchPartition knows tag 0 (16 bytes) and not tag 1.
+        let check = |tags: &[u8], expect: Option<u32>| {
+            let mut frame = vec![0; Peek::BYTES];
+            frame.extend([0xff, 0xff, 0]); // no client id, no tags
+            frame.extend([0; 4 + 4 + 4 + 1 + 4 + 4]); // max_wait_ms … session_epoch
+            frame.push(2); // one topic
+            frame.extend([0; 16]); // its id
+            frame.push(2); // one partition
+            frame.extend([0; 4 + 4 + 8 + 4 + 8 + 4]);
+            let at = frame.len() + 1;
+            frame.extend(tags);
+            frame.extend([0, 1, 1, 0]); // topic tags, forgotten, rack_id, tags
+            let got = super::check(&frame, Api::Fetch.row(), 17, BUDGET);
+            assert_eq!(got.err(), expect.map(|tag| Refused::Tag { at, tag }), "{tags:?}");
+        };
+        check(&[0], None);
+        check(&[&[1, 0, 16], &[7; 16][..]].concat(), None);
+        check(&[&[1, 0, 15], &[7; 16][..]].concat(), Some(0));
+        check(&[&[1, 1, 8], &[7; 8][..]].concat(), Some(1));
+        check(&[1, 2, 3, 7, 7, 7], None);
+    }
+
+    #[test]
+    fn dense_arrays_end_at_the_budget() {
+        let topics = 100_000u32;
+        let mut frame = vec![0; Peek::BYTES];
+        frame.extend([0xff, 0xff]);
+        frame.extend(topics.to_be_bytes());
+        frame.extend(vec![0; topics as usize * 2]);
+        let expect = Err(Refused::Budget { budget: 1 << 20 });
+        assert_eq!(check(&frame, Api::Metadata.row(), 0, 1 << 20), expect);
+        assert!(check(&frame, Api::Metadata.row(), 0, 16 << 20).is_ok());
+    }
+}
