@@ -2,4 +2,5 @@
 //!
 //! Layers, each naming only those below it: `net`, `protocol`, `handlers`, `cores`, `shard`.
 
+pub mod catalog;
 pub mod protocol;
