@@ -197,7 +197,7 @@ impl Machine {
     /// The records that make the present state, to rewrite the catalogue's partition with.
     pub fn snapshot(&self) -> Vec<Record> {
         let mut topics: Vec<&Arc<Topic>> = self.image.every_topic().collect();
-        topics.sort_by(|a, b| (a.created_ms, a.id).cmp(&(b.created_ms, b.id)));
+        topics.sort_by_key(|topic| (topic.created_ms, topic.id));
         let stone = |(id, stone): (&Uuid, &Tombstone)| Record::TopicDeleted {
             view: stone.view,
             id: *id,
