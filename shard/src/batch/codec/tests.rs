@@ -1,0 +1,1 @@
+//! Streams made elsewhere or by hand expand; bombs and damage do not.

@@ -1,0 +1,4 @@
+//! What the engine keeps for each partition.
+
+pub mod epochs;
+pub mod producers;
