@@ -5,14 +5,20 @@
 //! hostile client or a damaged disk: no function panics on any bytes or allocates beyond a limit.
 //! Knows no Kafka error codes; the broker maps [`BatchError`] to them.
 
+mod builder;
 mod codec;
 mod error;
 mod header;
+mod lookup;
+mod marker;
 mod records;
 mod validate;
 
+pub use builder::{empty_batch, place, BatchBuilder, NewRecord};
 pub use codec::{compress, expand, Expander, Limits};
 pub use error::{BatchError, Malformed, RecordErrors, RecordFault, RecordProblem};
-pub use header::{crc32c, Attributes, BatchHeader, Codec, HEADER_BYTES};
+pub use header::{crc32c, sequence_plus, Attributes, BatchHeader, Codec, HEADER_BYTES};
+pub use lookup::{find_latest, find_time, Found};
+pub use marker::{Marker, MarkerKind};
 pub use records::{Header, Headers, Record, Records};
 pub use validate::{validate, Rules, Scratch, TimestampRule, Valid};

@@ -201,6 +201,14 @@ fn check_fields(header: &BatchHeader, rules: &Rules) -> Result<Codec, BatchError
     }
 }
 
+/// The timestamp `distance_ms` away; `i64::MAX` stands for no bound.
+fn bound(distance_ms: i64, none: i64, at: impl Fn(i64) -> i64) -> i64 {
+    match distance_ms {
+        i64::MAX => none,
+        ms => at(ms),
+    }
+}
+
 /// The pass over the records of one batch.
 struct Walk {
     base_timestamp: Timestamp,
@@ -223,8 +231,8 @@ impl Walk {
                 before_max_ms,
                 after_max_ms,
             } => (
-                now.0.saturating_sub(before_max_ms),
-                now.0.saturating_add(after_max_ms),
+                bound(before_max_ms, i64::MIN, |ms| now.0.saturating_sub(ms)),
+                bound(after_max_ms, i64::MAX, |ms| now.0.saturating_add(ms)),
             ),
             TimestampRule::Append => (i64::MIN, i64::MAX),
         };
@@ -303,3 +311,6 @@ impl Walk {
         self.errors.add(index, problem);
     }
 }
+
+#[cfg(test)]
+mod tests;

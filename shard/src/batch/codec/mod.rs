@@ -85,6 +85,8 @@ pub fn expand<'a>(
     let output = &mut expander.output;
     let expanded = match codec {
         Codec::None => return Ok(body),
+        // Some codecs would take this for nothing compressed; readers would not.
+        _ if body.is_empty() => Err(Failure::Corrupt),
         Codec::Gzip => gunzip(body, output, limit),
         Codec::Snappy => snappy::expand(body, output, limit),
         Codec::Lz4 => lz4::expand(body, output, limit),
