@@ -1,3 +1,5 @@
 //! Basalt: a Kafka-compatible event broker in which every topic is also a table.
 
+pub mod banner;
+pub mod cli;
 pub mod config;
