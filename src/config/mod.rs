@@ -6,11 +6,13 @@
 //! answers. Nothing here does I/O but reading the file, and nothing knows requests or error codes.
 
 mod choice;
+pub mod describe;
 mod error;
 mod example;
 mod keys;
 mod load;
 mod nearest;
+pub mod topic;
 mod units;
 mod value;
 
@@ -22,3 +24,5 @@ pub use value::{BadValue, HostPort, Kind, Value};
 
 #[cfg(test)]
 mod load_test;
+#[cfg(test)]
+mod topic_test;

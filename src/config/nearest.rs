@@ -29,12 +29,22 @@ const KAFKA_WORDS: &[(&str, &str)] = &[
     ),
 ];
 
+/// No key is longer.
+const NAME_LENGTH_MAX: usize = 64;
+
 /// The nearest of `names` to `wanted`; the first of several equally near.
 pub fn nearest(wanted: &str, names: impl Iterator<Item = &'static str>) -> &'static str {
     let wanted = wanted.to_ascii_lowercase().replace(['_', '-'], ".");
     if let Some((_, ours)) = KAFKA_WORDS.iter().find(|(theirs, _)| *theirs == wanted) {
         return ours;
     }
+    nearest_of(&wanted, names)
+}
+
+/// The one of `names` with the fewest typing mistakes to `wanted`. A client's text may be long,
+/// and the work grows with its length.
+pub fn nearest_of(wanted: &str, names: impl Iterator<Item = &'static str>) -> &'static str {
+    let wanted: String = wanted.chars().take(NAME_LENGTH_MAX).collect();
     names
         .min_by_key(|name| strsim::osa_distance(&wanted, name))
         .unwrap_or("")
