@@ -26,6 +26,10 @@ const ROOTS: &[&str] = &["src", "shard", "benches", "perf", "tests"];
 /// What stands at the top of the repository, apart from dotfiles.
 const TOP: &[&str] = &[
     "Cargo.toml",
+    "clippy.toml",
+    "deny.toml",
+    "rust-toolchain.toml",
+    "rustfmt.toml",
     "Cargo.lock",
     "LICENSE",
     "README.md",
