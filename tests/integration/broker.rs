@@ -93,10 +93,7 @@ impl Process {
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             let lines = BufReader::new(output).lines().map_while(Result::ok);
-            lines
-                .map(|line| sender.send(line))
-                .take_while(Result::is_ok)
-                .for_each(drop);
+            lines.map(|line| sender.send(line)).take_while(Result::is_ok).for_each(drop);
         });
         let errors = Arc::new(Mutex::new(String::new()));
         let kept = errors.clone();
@@ -107,11 +104,7 @@ impl Process {
                 kept.lock().expect("no panic holds it").push_str(&text);
             }
         });
-        Process {
-            child,
-            lines,
-            errors,
-        }
+        Process { child, lines, errors }
     }
 
     /// The first line that begins with `prefix`.
@@ -194,12 +187,7 @@ impl Broker {
         let data = TempDir::new();
         let address = external().unwrap_or_else(|| format!("127.0.0.1:{}", free_port()));
         let arguments = arguments.iter().map(ToString::to_string).collect();
-        let mut broker = Broker {
-            process: None,
-            address,
-            data,
-            arguments,
-        };
+        let mut broker = Broker { process: None, address, data, arguments };
         broker.start_again();
         broker
     }
@@ -208,12 +196,7 @@ impl Broker {
         if external().is_some() {
             return;
         }
-        let data = self
-            .data
-            .path()
-            .to_str()
-            .expect("a path of UTF-8")
-            .to_string();
+        let data = self.data.path().to_str().expect("a path of UTF-8").to_string();
         let mut arguments = vec!["serve", "--data-dir", &data, "--listen", &self.address];
         arguments.extend(self.arguments.iter().map(String::as_str));
         if !self.arguments.iter().any(|argument| argument == "--cores") {
@@ -235,11 +218,7 @@ impl Broker {
         if let Some(mut process) = self.process.take() {
             process.signal(libc::SIGTERM);
             let status = process.end(STOPS_WITHIN);
-            assert!(
-                status.success(),
-                "a clean stop ends with {status}:\n{}",
-                process.errors()
-            );
+            assert!(status.success(), "a clean stop ends with {status}:\n{}", process.errors());
         }
         self.start_again();
     }
@@ -263,9 +242,7 @@ impl Broker {
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).expect("a listening broker");
         stream.set_nodelay(true).expect("an option of the socket");
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .expect("an option of the socket");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("an option of the socket");
         stream
     }
 
@@ -276,12 +253,7 @@ impl Broker {
         };
         let path = format!("/proc/{}/statm", process.id());
         let text = std::fs::read_to_string(path).expect("the process runs");
-        let pages: u64 = text
-            .split(' ')
-            .nth(1)
-            .expect("a field")
-            .parse()
-            .expect("a number");
+        let pages: u64 = text.split(' ').nth(1).expect("a field").parse().expect("a number");
         pages * 4096
     }
 }

@@ -84,14 +84,8 @@ impl ProducerContext for Deliveries {
             partition: message.partition(),
             offset: message.offset(),
         };
-        let outcome = result
-            .as_ref()
-            .map(place)
-            .map_err(|(error, _)| error.clone());
-        self.0
-            .lock()
-            .expect("no panic holds it")
-            .push((number, outcome));
+        let outcome = result.as_ref().map(place).map_err(|(error, _)| error.clone());
+        self.0.lock().expect("no panic holds it").push((number, outcome));
     }
 }
 
@@ -103,10 +97,7 @@ pub fn try_produce(
     settings: &[(&str, &str)],
 ) -> Vec<Result<Place, KafkaError>> {
     let deliveries = Deliveries(Mutex::new(Vec::new()));
-    let mut config = config(
-        address,
-        &[("linger.ms", "5"), ("message.timeout.ms", "30000")],
-    );
+    let mut config = config(address, &[("linger.ms", "5"), ("message.timeout.ms", "30000")]);
     for (key, value) in settings {
         config.set(*key, *value);
     }
@@ -122,10 +113,7 @@ pub fn try_produce(
         if let Some(value) = &record.value {
             message = message.payload(value);
         }
-        producer
-            .send(message)
-            .map_err(|(error, _)| error)
-            .expect("room in the client's queue");
+        producer.send(message).map_err(|(error, _)| error).expect("room in the client's queue");
     }
     producer.flush(PATIENCE).expect("all records answered");
     let mut outcomes = std::mem::take(&mut *producer.context().0.lock().expect("no panic"));
@@ -142,22 +130,13 @@ pub fn produce(
     settings: &[(&str, &str)],
 ) -> Vec<Place> {
     let outcomes = try_produce(address, topic, records, settings);
-    outcomes
-        .into_iter()
-        .map(|outcome| outcome.expect("an acknowledged record"))
-        .collect()
+    outcomes.into_iter().map(|outcome| outcome.expect("an acknowledged record")).collect()
 }
 
 fn headers(record: &Record) -> OwnedHeaders {
-    record
-        .headers
-        .iter()
-        .fold(OwnedHeaders::new(), |headers, (key, value)| {
-            headers.insert(Header {
-                key,
-                value: value.as_ref(),
-            })
-        })
+    record.headers.iter().fold(OwnedHeaders::new(), |headers, (key, value)| {
+        headers.insert(Header { key, value: value.as_ref() })
+    })
 }
 
 pub fn consumer(address: &str) -> BaseConsumer {
@@ -177,23 +156,15 @@ pub fn consume(address: &str, topic: &str, partitions: i32) -> Vec<(Place, Recor
     let mut assignment = TopicPartitionList::new();
     for partition in 0..partitions {
         let from = Offset::Beginning;
-        assignment
-            .add_partition_offset(topic, partition, from)
-            .expect("an offset");
+        assignment.add_partition_offset(topic, partition, from).expect("an offset");
     }
     consumer.assign(&assignment).expect("an assignment");
     let mut found = Vec::new();
     let mut open = partitions;
     while open > 0 {
-        match consumer
-            .poll(PATIENCE)
-            .expect("a record or the end of a partition")
-        {
+        match consumer.poll(PATIENCE).expect("a record or the end of a partition") {
             Ok(message) => {
-                let place = Place {
-                    partition: message.partition(),
-                    offset: message.offset(),
-                };
+                let place = Place { partition: message.partition(), offset: message.offset() };
                 found.push((place, record(&message)));
             }
             Err(KafkaError::PartitionEOF(_)) => open -= 1,
@@ -210,23 +181,14 @@ fn record(message: &impl Message) -> Record {
     Record {
         key: message.key().map(<[u8]>::to_vec),
         value: message.payload().map(<[u8]>::to_vec),
-        headers: message
-            .headers()
-            .into_iter()
-            .flat_map(Headers::iter)
-            .map(header)
-            .collect(),
+        headers: message.headers().into_iter().flat_map(Headers::iter).map(header).collect(),
         timestamp_ms: message.timestamp().to_millis().expect("a timestamp"),
     }
 }
 
 /// What a consumer must find when `records` went to `places`.
 pub fn placed(places: &[Place], records: &[Record]) -> Vec<(Place, Record)> {
-    let mut expected: Vec<_> = places
-        .iter()
-        .copied()
-        .zip(records.iter().cloned())
-        .collect();
+    let mut expected: Vec<_> = places.iter().copied().zip(records.iter().cloned()).collect();
     expected.sort_by_key(|(place, _)| *place);
     expected
 }
@@ -244,9 +206,7 @@ pub fn admin(address: &str) -> AdminClient<DefaultClientContext> {
 }
 
 pub fn admin_options() -> AdminOptions {
-    AdminOptions::new()
-        .request_timeout(Some(PATIENCE))
-        .operation_timeout(Some(PATIENCE))
+    AdminOptions::new().request_timeout(Some(PATIENCE)).operation_timeout(Some(PATIENCE))
 }
 
 pub fn create_topic(address: &str, topic: &str, partitions: i32, settings: &[(&str, &str)]) {
@@ -255,22 +215,14 @@ pub fn create_topic(address: &str, topic: &str, partitions: i32, settings: &[(&s
         // Apache Kafka's broker learns of a topic some time after its controller made it.
         let deadline = Instant::now() + PATIENCE;
         while !is_known(address, topic) {
-            assert!(
-                Instant::now() < deadline,
-                "{topic} was created and does not appear"
-            );
+            assert!(Instant::now() < deadline, "{topic} was created and does not appear");
         }
     }
 }
 
 fn is_known(address: &str, topic: &str) -> bool {
-    let metadata = consumer(address)
-        .fetch_metadata(Some(topic), PATIENCE)
-        .expect("metadata");
-    metadata
-        .topics()
-        .iter()
-        .all(|topic| topic.error().is_none())
+    let metadata = consumer(address).fetch_metadata(Some(topic), PATIENCE).expect("metadata");
+    metadata.topics().iter().all(|topic| topic.error().is_none())
 }
 
 pub fn try_create_topic(

@@ -24,11 +24,7 @@ fn assert_closed(broker: &Broker, bytes: &[u8], what: &str) {
     // The broker may close before all is sent.
     let _ = wire.stream.write_all(bytes);
     let answer = wire.receive_frame();
-    assert!(
-        answer.is_none(),
-        "{what}: answered with {} bytes",
-        answer.map_or(0, |a| a.len())
-    );
+    assert!(answer.is_none(), "{what}: answered with {} bytes", answer.map_or(0, |a| a.len()));
     assert_well(broker, what);
 }
 
@@ -52,11 +48,7 @@ fn wrong_lengths_close_the_connection() {
         assert_closed(&broker, &bytes, &format!("length {length}"));
     }
     for length in [0, 1, 3, 7] {
-        assert_closed(
-            &broker,
-            &framed(&vec![0; length]),
-            &format!("a frame of {length} bytes"),
-        );
+        assert_closed(&broker, &framed(&vec![0; length]), &format!("a frame of {length} bytes"));
     }
 }
 
@@ -81,11 +73,7 @@ fn counts_that_cannot_be_close_the_connection_and_cost_nothing() {
             let mut body = head(key, version);
             body.put_bytes(0xff, fixed);
             body.put_i32(count);
-            assert_closed(
-                &broker,
-                &framed(&body),
-                &format!("api {key} with {count} elements"),
-            );
+            assert_closed(&broker, &framed(&body), &format!("api {key} with {count} elements"));
         }
     }
     let grown = broker.resident_bytes().saturating_sub(before);
@@ -127,22 +115,12 @@ fn half_a_frame_and_a_hang_up_leave_no_trace() {
     let frame = wire::frame(0, PRODUCE_VERSION, 1, &request);
     for length in [1, 3, 4, 5, 12, frame.len() / 2, frame.len() - 1] {
         let mut wire = Wire::new(&broker);
-        wire.stream
-            .write_all(&frame[..length])
-            .expect("an open connection");
-        wire.stream
-            .shutdown(Shutdown::Write)
-            .expect("an open connection");
-        assert!(
-            wire.receive_frame().is_none(),
-            "{length} bytes were answered"
-        );
+        wire.stream.write_all(&frame[..length]).expect("an open connection");
+        wire.stream.shutdown(Shutdown::Write).expect("an open connection");
+        assert!(wire.receive_frame().is_none(), "{length} bytes were answered");
     }
     let mut wire = Wire::new(&broker);
-    assert_eq!(
-        wire::produce(&mut wire, &topic, wire::batch(&["whole"], NOBODY)),
-        Ok(0)
-    );
+    assert_eq!(wire::produce(&mut wire, &topic, wire::batch(&["whole"], NOBODY)), Ok(0));
 }
 
 #[test]
@@ -177,23 +155,14 @@ fn api_versions_of_a_later_day_are_answered_with_the_versions_of_today() {
     let mut body = head(18, 99);
     body.put_u8(0); // no tagged fields
     body.put_bytes(0x5a, 9); // whatever the fields of that day are
-    wire.stream
-        .write_all(&framed(&body))
-        .expect("an open connection");
+    wire.stream.write_all(&framed(&body)).expect("an open connection");
     // An answer of version 0, so that a client of any day reads it.
     let (correlation, answer) = wire.receive::<ApiVersionsRequest>(0);
     assert_eq!((correlation, answer.error_code), (77, UNSUPPORTED_VERSION));
-    let range = answer
-        .api_keys
-        .iter()
-        .find(|api| api.api_key == 18)
-        .expect("ApiVersions");
+    let range = answer.api_keys.iter().find(|api| api.api_key == 18).expect("ApiVersions");
     assert!(range.max_version >= 3);
     // The connection goes on.
-    assert_eq!(
-        wire.ask(range.max_version, &version_request()).error_code,
-        0
-    );
+    assert_eq!(wire.ask(range.max_version, &version_request()).error_code, 0);
 }
 
 fn version_request() -> ApiVersionsRequest {
@@ -211,10 +180,7 @@ fn every_offered_version_of_the_data_path_is_served() {
     let mut wire = Wire::new(&broker);
     let offered = wire.ask(3, &version_request()).api_keys;
     let range = |key: i16, last: i16| {
-        let api = offered
-            .iter()
-            .find(|api| api.api_key == key)
-            .expect("an offered api");
+        let api = offered.iter().find(|api| api.api_key == key).expect("an offered api");
         api.min_version..=api.max_version.min(last)
     };
     let mut end = 0;
@@ -223,21 +189,13 @@ fn every_offered_version_of_the_data_path_is_served() {
         let answer: <ProduceRequest as kafka_protocol::protocol::Request>::Response =
             wire.ask(version, &request);
         let seen = &answer.responses[0].partition_responses[0];
-        assert_eq!(
-            (seen.error_code, seen.base_offset),
-            (0, end),
-            "Produce {version}"
-        );
+        assert_eq!((seen.error_code, seen.base_offset), (0, end), "Produce {version}");
         end += 1;
     }
     for version in range(1, 12).filter(|version| *version >= 4) {
         let answer = wire.ask(version, &wire::fetch_request(&topic, 0, 0));
         let seen = &answer.responses[0].partitions[0];
-        assert_eq!(
-            (seen.error_code, seen.high_watermark),
-            (0, end),
-            "Fetch {version}"
-        );
+        assert_eq!((seen.error_code, seen.high_watermark), (0, end), "Fetch {version}");
     }
 }
 

@@ -24,12 +24,9 @@ fn ask(wire: &mut Wire, topic: &str, timestamp: i64) -> ListOffsetsPartitionResp
         .with_partition_index(0)
         .with_current_leader_epoch(-1)
         .with_timestamp(timestamp);
-    let topic = ListOffsetsTopic::default()
-        .with_name(name(topic))
-        .with_partitions(vec![partition]);
-    let request = ListOffsetsRequest::default()
-        .with_replica_id(BrokerId(-1))
-        .with_topics(vec![topic]);
+    let topic = ListOffsetsTopic::default().with_name(name(topic)).with_partitions(vec![partition]);
+    let request =
+        ListOffsetsRequest::default().with_replica_id(BrokerId(-1)).with_topics(vec![topic]);
     let answer = wire.ask(7, &request);
     answer.topics[0].partitions[0].clone()
 }
@@ -46,16 +43,9 @@ fn a_time_leads_to_its_exact_record() {
         let check = |timestamp_ms: i64, expect: Offset| {
             let mut asked = TopicPartitionList::new();
             let at = Offset::Offset(timestamp_ms);
-            asked
-                .add_partition_offset(&topic, 0, at)
-                .expect("an offset");
-            let found = consumer
-                .offsets_for_times(asked, PATIENCE)
-                .expect("an answer");
-            let seen = found
-                .find_partition(&topic, 0)
-                .expect("the partition")
-                .offset();
+            asked.add_partition_offset(&topic, 0, at).expect("an offset");
+            let found = consumer.offsets_for_times(asked, PATIENCE).expect("an answer");
+            let seen = found.find_partition(&topic, 0).expect("the partition").offset();
             assert_eq!(seen, expect, "{codec} at {timestamp_ms}");
         };
         check(0, Offset::Offset(0));
@@ -77,22 +67,12 @@ fn special_times_name_the_ends_and_the_latest_record() {
     let mut wire = Wire::new(&broker);
     for timestamp in [EARLIEST, LATEST] {
         let seen = ask(&mut wire, &topic, timestamp);
-        assert_eq!(
-            (seen.error_code, seen.offset, seen.timestamp),
-            (0, 0, -1),
-            "{timestamp}"
-        );
+        assert_eq!((seen.error_code, seen.offset, seen.timestamp), (0, 0, -1), "{timestamp}");
     }
     let seen = ask(&mut wire, &topic, MAX_TIMESTAMP);
     assert_eq!((seen.error_code, seen.offset, seen.timestamp), (0, -1, -1));
-    assert_eq!(
-        wire::produce(&mut wire, &topic, wire::batch(&["a", "b", "c"], NOBODY)),
-        Ok(0)
-    );
-    assert_eq!(
-        wire::produce(&mut wire, &topic, wire::batch(&["d"], NOBODY)),
-        Ok(3)
-    );
+    assert_eq!(wire::produce(&mut wire, &topic, wire::batch(&["a", "b", "c"], NOBODY)), Ok(0));
+    assert_eq!(wire::produce(&mut wire, &topic, wire::batch(&["d"], NOBODY)), Ok(3));
     for (timestamp, offset) in [(EARLIEST, 0), (LATEST, 4), (MAX_TIMESTAMP, 2)] {
         let seen = ask(&mut wire, &topic, timestamp);
         assert_eq!((seen.error_code, seen.offset), (0, offset), "{timestamp}");
@@ -105,19 +85,10 @@ fn a_fetch_outside_the_log_is_out_of_range() {
     let topic = topic("range");
     create_topic(&broker.address, &topic, 1, &[]);
     let mut wire = Wire::new(&broker);
-    assert_eq!(
-        wire::produce(&mut wire, &topic, wire::batch(&["a", "b"], NOBODY)),
-        Ok(0)
-    );
-    assert!(wire::fetch(&mut wire, &topic, 2, 0)
-        .expect("the end is inside")
-        .is_empty());
+    assert_eq!(wire::produce(&mut wire, &topic, wire::batch(&["a", "b"], NOBODY)), Ok(0));
+    assert!(wire::fetch(&mut wire, &topic, 2, 0).expect("the end is inside").is_empty());
     for offset in [-5, 3, 1_000] {
-        assert_eq!(
-            wire::fetch(&mut wire, &topic, offset, 0),
-            Err(OFFSET_OUT_OF_RANGE),
-            "{offset}"
-        );
+        assert_eq!(wire::fetch(&mut wire, &topic, offset, 0), Err(OFFSET_OUT_OF_RANGE), "{offset}");
     }
 }
 
@@ -136,18 +107,11 @@ fn leader_epochs_rise_at_each_start_and_remember_their_ends() {
         let batch = wire::batch(&["a", "b"], NOBODY);
         assert_eq!(wire::produce(&mut wire, &topic, batch), Ok(base));
         let epoch = ask(&mut wire, &topic, LATEST).leader_epoch;
-        assert!(
-            epochs.last().is_none_or(|last| *last < epoch),
-            "{epochs:?} then {epoch}"
-        );
+        assert!(epochs.last().is_none_or(|last| *last < epoch), "{epochs:?} then {epoch}");
         epochs.push(epoch);
         for (number, epoch) in epochs.iter().enumerate() {
             let end = (number as i64 + 1) * 2;
-            assert_eq!(
-                epoch_end(&mut wire, &topic, *epoch),
-                (*epoch, end),
-                "round {round}"
-            );
+            assert_eq!(epoch_end(&mut wire, &topic, *epoch), (*epoch, end), "round {round}");
         }
         drop(wire);
         broker.kill_and_restart();
@@ -160,9 +124,8 @@ fn epoch_end(wire: &mut Wire, topic: &str, epoch: i32) -> (i32, i64) {
         .with_partition(0)
         .with_current_leader_epoch(-1)
         .with_leader_epoch(epoch);
-    let topic = OffsetForLeaderTopic::default()
-        .with_topic(name(topic))
-        .with_partitions(vec![partition]);
+    let topic =
+        OffsetForLeaderTopic::default().with_topic(name(topic)).with_partitions(vec![partition]);
     let request = OffsetForLeaderEpochRequest::default()
         .with_replica_id(BrokerId(-1))
         .with_topics(vec![topic]);

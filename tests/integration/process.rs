@@ -17,10 +17,7 @@ fn assert_refused(arguments: &[&str], words: &[&str]) {
     assert_eq!(status.code(), Some(1), "{arguments:?}");
     let said = process.errors().to_lowercase();
     for word in words {
-        assert!(
-            said.contains(&word.to_lowercase()),
-            "no `{word}` in:\n{said}"
-        );
+        assert!(said.contains(&word.to_lowercase()), "no `{word}` in:\n{said}");
     }
     assert!(!said.contains("panicked"), "{said}");
 }
@@ -36,20 +33,12 @@ fn a_stop_ends_with_status_0() {
         let data_dir = data.path().to_str().expect("a path of UTF-8");
         let mut process = Process::start(&["serve", "--data-dir", data_dir, "--listen", &address]);
         let line = process.line("ready ", Duration::from_secs(20));
-        for part in [
-            "kafka=",
-            "cores=",
-            "data=",
-            &format!("pid={}", process.id()),
-        ] {
+        for part in ["kafka=", "cores=", "data=", &format!("pid={}", process.id())] {
             assert!(line.contains(part), "no {part} in: {line}");
         }
         process.signal(signal);
         assert_eq!(process.end(SOON).code(), Some(0), "{}", process.errors());
-        assert!(
-            TcpStream::connect(&address).is_err(),
-            "nobody listens any more"
-        );
+        assert!(TcpStream::connect(&address).is_err(), "nobody listens any more");
     }
 }
 
@@ -84,10 +73,7 @@ fn a_second_process_on_the_data_is_refused() {
     let broker = Broker::start();
     let data = broker.data.path().to_str().expect("a path of UTF-8");
     let address = format!("127.0.0.1:{}", free_port());
-    assert_refused(
-        &["serve", "--data-dir", data, "--listen", &address],
-        &[data],
-    );
+    assert_refused(&["serve", "--data-dir", data, "--listen", &address], &[data]);
     create_topic(&broker.address, &topic("first"), 1, &[]);
 }
 
@@ -100,19 +86,13 @@ fn a_port_in_use_is_refused() {
     let data = TempDir::new();
     let data_dir = data.path().to_str().expect("a path of UTF-8");
     let port = broker.address.rsplit(':').next().expect("a port");
-    assert_refused(
-        &["serve", "--data-dir", data_dir, "--listen", &broker.address],
-        &[port],
-    );
+    assert_refused(&["serve", "--data-dir", data_dir, "--listen", &broker.address], &[port]);
 
     let stranger = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = stranger.local_addr().expect("an address");
     let port = address.port().to_string();
     let address = address.to_string();
-    assert_refused(
-        &["serve", "--data-dir", data_dir, "--listen", &address],
-        &[&port],
-    );
+    assert_refused(&["serve", "--data-dir", data_dir, "--listen", &address], &[&port]);
 }
 
 #[test]

@@ -16,12 +16,7 @@ const OUT_OF_ORDER_SEQUENCE_NUMBER: i16 = 45;
 fn started(name: &str) -> (Broker, Wire, String) {
     let broker = Broker::start();
     let topic = topic(name);
-    create_topic(
-        &broker.address,
-        &topic,
-        1,
-        &[("max.message.bytes", "10000")],
-    );
+    create_topic(&broker.address, &topic, 1, &[("max.message.bytes", "10000")]);
     let wire = Wire::new(&broker);
     (broker, wire, topic)
 }
@@ -82,42 +77,18 @@ fn wrong_records_are_refused_and_nothing_is_appended() {
     let cut: &[i16] = &[CORRUPT_MESSAGE, INVALID_RECORD];
     let two = 2_i32.to_be_bytes();
     for (what, records, codes) in [
-        (
-            "another value under the old CRC",
-            changed(70, b"?", false),
-            &[CORRUPT_MESSAGE][..],
-        ),
-        (
-            "another CRC",
-            changed(17, &[0; 4], false),
-            &[CORRUPT_MESSAGE],
-        ),
+        ("another value under the old CRC", changed(70, b"?", false), &[CORRUPT_MESSAGE][..]),
+        ("another CRC", changed(17, &[0; 4], false), &[CORRUPT_MESSAGE]),
         ("a length past the end", changed(9, &[1], false), cut),
         ("a batch cut short", good.slice(..good.len() - 1), cut),
         ("a header cut short", good.slice(..60), cut),
         ("no batch", Bytes::new(), &[INVALID_RECORD]),
         ("two batches", twice.into(), &[INVALID_RECORD]),
         ("magic 1", changed(16, &[1], true), &[INVALID_RECORD]),
-        (
-            "a control batch",
-            changed(22, &[0x20], true),
-            &[INVALID_RECORD],
-        ),
-        (
-            "a last offset delta over the count",
-            changed(23, &two, true),
-            &[INVALID_RECORD],
-        ),
-        (
-            "a count of none",
-            changed(57, &[0; 4], true),
-            &[INVALID_RECORD],
-        ),
-        (
-            "a count over the records",
-            changed(57, &3_i32.to_be_bytes(), true),
-            &[INVALID_RECORD],
-        ),
+        ("a control batch", changed(22, &[0x20], true), &[INVALID_RECORD]),
+        ("a last offset delta over the count", changed(23, &two, true), &[INVALID_RECORD]),
+        ("a count of none", changed(57, &[0; 4], true), &[INVALID_RECORD]),
+        ("a count over the records", changed(57, &3_i32.to_be_bytes(), true), &[INVALID_RECORD]),
         ("larger than allowed", large, &[MESSAGE_TOO_LARGE]),
     ] {
         let outcome = produce(&mut wire, &topic, records);
@@ -139,27 +110,16 @@ fn an_unknown_topic_is_refused() {
 fn repeats_are_recognised_and_gaps_refused() {
     let (_broker, mut wire, topic) = started("sequences");
     let identity = wire::init_producer(&mut wire);
-    let at = |sequence: i32| Identity {
-        sequence,
-        ..identity
-    };
+    let at = |sequence: i32| Identity { sequence, ..identity };
     let mut send = |values: &[&str], sequence: i32| {
         produce(&mut wire, &topic, wire::batch(values, at(sequence)))
     };
     assert_eq!(send(&["a", "b"], 0), Ok(0));
-    assert_eq!(
-        send(&["a", "b"], 0),
-        Ok(0),
-        "a repeat gets the first answer"
-    );
+    assert_eq!(send(&["a", "b"], 0), Ok(0), "a repeat gets the first answer");
     assert_eq!(send(&["c"], 2), Ok(2));
     assert_eq!(send(&["e"], 4), Err(OUT_OF_ORDER_SEQUENCE_NUMBER));
     assert_eq!(send(&["a", "b"], 0), Ok(0));
-    assert_eq!(
-        send(&["d"], 3),
-        Ok(3),
-        "neither repeats nor refusals moved the end"
-    );
+    assert_eq!(send(&["d"], 3), Ok(3), "neither repeats nor refusals moved the end");
 }
 
 #[test]
@@ -186,8 +146,5 @@ fn nothing_answers_a_produce_without_acks() {
     let expected = wire.send(0, &ApiVersionsRequest::default());
     let (seen, answer): (i32, ApiVersionsResponse) = wire.receive::<ApiVersionsRequest>(0);
     assert_eq!((seen, answer.error_code), (expected, 0));
-    assert_eq!(
-        produce(&mut wire, &topic, wire::batch(&["b"], NOBODY)),
-        Ok(2)
-    );
+    assert_eq!(produce(&mut wire, &topic, wire::batch(&["b"], NOBODY)), Ok(2));
 }

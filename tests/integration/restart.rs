@@ -118,15 +118,8 @@ fn a_repeated_batch_is_known_after_restarts() {
     let topic = topic("repeated");
     create_topic(&broker.address, &topic, 1, &[]);
     let identity = wire::init_producer(&mut Wire::new(&broker));
-    let batch = |number: i32| {
-        wire::batch(
-            &["a", "b"],
-            Identity {
-                sequence: number * 2,
-                ..identity
-            },
-        )
-    };
+    let batch =
+        |number: i32| wire::batch(&["a", "b"], Identity { sequence: number * 2, ..identity });
     for round in 0..3 {
         let mut wire = Wire::new(&broker);
         for number in 0..5 {
@@ -142,8 +135,5 @@ fn a_repeated_batch_is_known_after_restarts() {
         }
     }
     let mut wire = Wire::new(&broker);
-    assert_eq!(
-        wire::produce(&mut wire, &topic, wire::batch(&["c"], NOBODY)),
-        Ok(10)
-    );
+    assert_eq!(wire::produce(&mut wire, &topic, wire::batch(&["c"], NOBODY)), Ok(10));
 }

@@ -30,23 +30,14 @@ fn unacknowledged_records_come_back_in_order() {
         let topic = topic(&format!("acks-0-{codec}"));
         create_topic(&broker.address, &topic, 1, &[]);
         let sent = records(COUNT);
-        produce(
-            &broker.address,
-            &topic,
-            &sent,
-            &[("compression.codec", codec), ("acks", "0")],
-        );
+        produce(&broker.address, &topic, &sent, &[("compression.codec", codec), ("acks", "0")]);
         // Nothing was acknowledged: a record that is, on a later connection, closes the flight.
         let last = records(1);
         let fence = produce(&broker.address, &topic, &last, &[("acks", "all")]);
         let seen = consume(&broker.address, &topic, 1);
         if fence[0].offset == COUNT as i64 {
-            let places: Vec<Place> = (0..COUNT as i64)
-                .map(|offset| Place {
-                    partition: 0,
-                    offset,
-                })
-                .collect();
+            let places: Vec<Place> =
+                (0..COUNT as i64).map(|offset| Place { partition: 0, offset }).collect();
             let mut expected = placed(&places, &sent);
             expected.extend(placed(&fence, &last));
             assert_same(&seen, &expected, codec);
@@ -93,11 +84,7 @@ fn a_megabyte_record_comes_back() {
         record.value = Some(bytes.map(|byte| byte ^ number as u8).collect());
     }
     let places = produce(&broker.address, &topic, &sent, &[]);
-    assert_same(
-        &consume(&broker.address, &topic, 1),
-        &placed(&places, &sent),
-        "big records",
-    );
+    assert_same(&consume(&broker.address, &topic, 1), &placed(&places, &sent), "big records");
 }
 
 #[test]
@@ -108,27 +95,16 @@ fn a_log_append_time_topic_stamps_records_itself() {
     create_topic(&broker.address, &topic, 1, &settings);
     let before = now_ms();
     let sent = records(COUNT);
-    produce(
-        &broker.address,
-        &topic,
-        &sent,
-        &[("compression.codec", "lz4")],
-    );
+    produce(&broker.address, &topic, &sent, &[("compression.codec", "lz4")]);
     let seen = consume(&broker.address, &topic, 1);
     assert_eq!(seen.len(), COUNT);
     for ((_, seen), sent) in seen.iter().zip(&sent) {
-        assert!(
-            (before..=now_ms()).contains(&seen.timestamp_ms),
-            "{}",
-            seen.timestamp_ms
-        );
+        assert!((before..=now_ms()).contains(&seen.timestamp_ms), "{}", seen.timestamp_ms);
         assert_eq!((&seen.key, &seen.value), (&sent.key, &sent.value));
     }
 }
 
 fn now_ms() -> i64 {
-    let since = std::time::SystemTime::UNIX_EPOCH
-        .elapsed()
-        .expect("a clock after 1970");
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock after 1970");
     since.as_millis() as i64
 }

@@ -27,10 +27,7 @@ pub struct Wire {
 
 impl Wire {
     pub fn new(broker: &Broker) -> Wire {
-        Wire {
-            stream: broker.connect(),
-            correlation: 0,
-        }
+        Wire { stream: broker.connect(), correlation: 0 }
     }
 
     /// One request and its answer.
@@ -79,23 +76,16 @@ impl Wire {
     /// Whether nothing arrives for the time.
     pub fn is_silent(&mut self, time: Duration) -> bool {
         let before = self.stream.read_timeout().expect("an option of the socket");
-        self.stream
-            .set_read_timeout(Some(time))
-            .expect("an option of the socket");
+        self.stream.set_read_timeout(Some(time)).expect("an option of the socket");
         let outcome = self.stream.peek(&mut [0]);
-        self.stream
-            .set_read_timeout(before)
-            .expect("an option of the socket");
+        self.stream.set_read_timeout(before).expect("an option of the socket");
         outcome
             .is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
     }
 }
 
 fn is_closed(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
-    )
+    matches!(kind, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
 }
 
 pub fn frame<R: Encodable + HeaderVersion>(
@@ -110,9 +100,7 @@ pub fn frame<R: Encodable + HeaderVersion>(
         .with_correlation_id(correlation)
         .with_client_id(Some(StrBytes::from_static_str("integration")));
     let mut body = BytesMut::new();
-    header
-        .encode(&mut body, R::header_version(version))
-        .expect("a header");
+    header.encode(&mut body, R::header_version(version)).expect("a header");
     request.encode(&mut body, version).expect("a request");
     framed(&body)
 }
@@ -136,11 +124,7 @@ pub fn init_producer(wire: &mut Wire) -> Identity {
         .with_transaction_timeout_ms(60_000);
     let answer = wire.ask(4, &request);
     assert_eq!(answer.error_code, 0);
-    Identity {
-        id: answer.producer_id.0,
-        epoch: answer.producer_epoch,
-        sequence: 0,
-    }
+    Identity { id: answer.producer_id.0, epoch: answer.producer_epoch, sequence: 0 }
 }
 
 /// A producer's incarnation and the sequence of its next batch.
@@ -151,11 +135,7 @@ pub struct Identity {
     pub sequence: i32,
 }
 
-pub const NOBODY: Identity = Identity {
-    id: -1,
-    epoch: -1,
-    sequence: -1,
-};
+pub const NOBODY: Identity = Identity { id: -1, epoch: -1, sequence: -1 };
 
 /// A batch of records with these values.
 pub fn batch(values: &[&str], producer: Identity) -> Bytes {
@@ -176,10 +156,7 @@ pub fn batch(values: &[&str], producer: Identity) -> Bytes {
         headers: IndexMap::new(),
     };
     let records: Vec<Record> = values.iter().enumerate().map(record).collect();
-    let options = RecordEncodeOptions {
-        version: 2,
-        compression: Compression::None,
-    };
+    let options = RecordEncodeOptions { version: 2, compression: Compression::None };
     let mut encoded = BytesMut::new();
     RecordBatchEncoder::encode(&mut encoded, &records, &options).expect("a batch");
     encoded.freeze()
@@ -187,16 +164,10 @@ pub fn batch(values: &[&str], producer: Identity) -> Bytes {
 
 /// A produce request for partition 0.
 pub fn produce_request(topic: &str, acks: i16, records: Bytes) -> ProduceRequest {
-    let partition = PartitionProduceData::default()
-        .with_index(0)
-        .with_records(Some(records));
-    let topic = TopicProduceData::default()
-        .with_name(name(topic))
-        .with_partition_data(vec![partition]);
-    ProduceRequest::default()
-        .with_acks(acks)
-        .with_timeout_ms(30_000)
-        .with_topic_data(vec![topic])
+    let partition = PartitionProduceData::default().with_index(0).with_records(Some(records));
+    let topic =
+        TopicProduceData::default().with_name(name(topic)).with_partition_data(vec![partition]);
+    ProduceRequest::default().with_acks(acks).with_timeout_ms(30_000).with_topic_data(vec![topic])
 }
 
 /// A fetch request for partition 0.
@@ -205,9 +176,7 @@ pub fn fetch_request(topic: &str, offset: i64, max_wait_ms: i32) -> FetchRequest
         .with_partition(0)
         .with_fetch_offset(offset)
         .with_partition_max_bytes(1 << 20);
-    let topic = FetchTopic::default()
-        .with_topic(name(topic))
-        .with_partitions(vec![partition]);
+    let topic = FetchTopic::default().with_topic(name(topic)).with_partitions(vec![partition]);
     FetchRequest::default()
         .with_replica_id(BrokerId(-1))
         .with_max_wait_ms(max_wait_ms)

@@ -37,20 +37,14 @@ const FUNCTION_LINES_MAX: usize = 70;
 const PARAMETERS_MAX: usize = 5;
 
 /// Names that say nothing of what a module holds.
-const EMPTY_NAMES: &[&str] = &[
-    "utils", "util", "helpers", "helper", "common", "misc", "manager", "managers", "types",
-];
+const EMPTY_NAMES: &[&str] =
+    &["utils", "util", "helpers", "helper", "common", "misc", "manager", "managers", "types"];
 
 /// Where `unsafe` may stand in product code.
 const UNSAFE_HOMES: &[&str] = &["shard/src/disk/", "src/net/send.rs"];
 
 /// Code that touches bytes a client or a disk sent.
-const OUTSIDE_BYTES: &[&str] = &[
-    "src/net/",
-    "src/protocol/",
-    "src/handlers/",
-    "shard/src/batch/",
-];
+const OUTSIDE_BYTES: &[&str] = &["src/net/", "src/protocol/", "src/handlers/", "shard/src/batch/"];
 
 const ERROR_TABLE: &str = "src/errors.rs";
 
@@ -86,23 +80,13 @@ const LAYERS: &[Layer] = &[
     Layer {
         under: &["shard/src/disk/", "shard/src/ids.rs"],
         but: &[],
-        never: &[
-            "crate::batch",
-            "crate::log",
-            "crate::partition",
-            "crate::table",
-        ],
+        never: &["crate::batch", "crate::log", "crate::partition", "crate::table"],
         why: "the disk is the lowest layer",
     },
     Layer {
         under: &["shard/src/batch/"],
         but: &[],
-        never: &[
-            "crate::log",
-            "crate::partition",
-            "crate::table",
-            "crate::disk",
-        ],
+        never: &["crate::log", "crate::partition", "crate::table", "crate::disk"],
         why: "batches know neither logs nor disks",
     },
     Layer {
@@ -149,35 +133,19 @@ const LAYERS: &[Layer] = &[
     Layer {
         under: &["src/handlers/"],
         but: &[],
-        never: &[
-            "crate::net",
-            "crate::broker",
-            "crate::cli",
-            "crate::runtime",
-        ],
+        never: &["crate::net", "crate::broker", "crate::cli", "crate::runtime"],
         why: "handlers know no connections",
     },
     Layer {
         under: &["src/cores/"],
         but: &[],
-        never: &[
-            "crate::handlers",
-            "crate::net",
-            "crate::broker",
-            "crate::cli",
-        ],
+        never: &["crate::handlers", "crate::net", "crate::broker", "crate::cli"],
         why: "cores know no requests and no connections",
     },
     Layer {
         under: &["src/catalog/", "src/state_machine/", "src/coordinator/"],
         but: &[],
-        never: &[
-            "crate::handlers",
-            "crate::net",
-            "crate::broker",
-            "crate::cli",
-            "std::net",
-        ],
+        never: &["crate::handlers", "crate::net", "crate::broker", "crate::cli", "std::net"],
         why: "state machines know no requests, connections or sockets",
     },
     Layer {
@@ -195,12 +163,7 @@ const LAYERS: &[Layer] = &[
         why: "a state machine has no I/O, clock, logs or metrics: time and ids come in",
     },
     Layer {
-        under: &[
-            "src/config/",
-            "src/metrics/",
-            "src/config.rs",
-            "src/metrics.rs",
-        ],
+        under: &["src/config/", "src/metrics/", "src/config.rs", "src/metrics.rs"],
         but: &[],
         never: &[
             "crate::net",
@@ -216,46 +179,26 @@ const LAYERS: &[Layer] = &[
 ];
 
 fn finding(rule: &'static str, line: usize, message: impl Into<String>) -> Finding {
-    Finding {
-        rule,
-        line,
-        message: message.into(),
-    }
+    Finding { rule, line, message: message.into() }
 }
 
 fn header(source: &Source) -> Vec<Finding> {
-    let first = source
-        .text
-        .lines()
-        .find(|line| !line.trim().is_empty())
-        .unwrap_or_default();
-    let said = first
-        .strip_prefix("//!")
-        .is_some_and(|said| said.trim().len() >= 10);
+    let first = source.text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let said = first.strip_prefix("//!").is_some_and(|said| said.trim().len() >= 10);
     if said {
         return Vec::new();
     }
-    vec![finding(
-        "header",
-        1,
-        "the file opens with `//!` and its idea in a sentence",
-    )]
+    vec![finding("header", 1, "the file opens with `//!` and its idea in a sentence")]
 }
 
 fn size(source: &Source) -> Vec<Finding> {
     let lines = source.text.lines().count();
     let mut found = Vec::new();
     if lines > LINES_MAX {
-        found.push(finding(
-            "size",
-            lines,
-            format!("{lines} lines; the hard stop is {LINES_MAX}"),
-        ));
+        found.push(finding("size", lines, format!("{lines} lines; the hard stop is {LINES_MAX}")));
     } else if source.product_lines > PRODUCT_LINES_MAX {
-        let message = format!(
-            "{} lines without tests, over {PRODUCT_LINES_MAX}",
-            source.product_lines
-        );
+        let message =
+            format!("{} lines without tests, over {PRODUCT_LINES_MAX}", source.product_lines);
         found.push(finding("size", source.product_lines, message));
     }
     found
@@ -270,11 +213,7 @@ fn names(source: &Source) -> Vec<Finding> {
 }
 
 fn columns(source: &Source) -> Vec<Finding> {
-    let lines = source
-        .text
-        .lines()
-        .enumerate()
-        .map(|(index, line)| (index + 1, line));
+    let lines = source.text.lines().enumerate().map(|(index, line)| (index + 1, line));
     lines
         .map(|(line, text)| (line, text.chars().count()))
         .filter(|&(_, columns)| columns > COLUMNS_MAX)
@@ -306,16 +245,11 @@ fn layers(source: &Source) -> Vec<Finding> {
     let mut found = Vec::new();
     for (line, path) in source.paths() {
         let names = |never: &&&str| {
-            path.strip_prefix(**never)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+            path.strip_prefix(**never).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
         };
         for layer in &laws {
             if layer.never.iter().any(|never| names(&never)) {
-                found.push(finding(
-                    "layers",
-                    line,
-                    format!("names `{path}`: {}", layer.why),
-                ));
+                found.push(finding("layers", line, format!("names `{path}`: {}", layer.why)));
             }
         }
     }
@@ -334,11 +268,7 @@ fn unsafety(source: &Source) -> Vec<Finding> {
             found.push(finding("unsafe", line, message));
         }
         if !is_argued(&lines, line) {
-            found.push(finding(
-                "safety",
-                line,
-                "`unsafe` without `// SAFETY:` right above",
-            ));
+            found.push(finding("safety", line, "`unsafe` without `// SAFETY:` right above"));
         }
     }
     found
@@ -382,13 +312,7 @@ fn sleeps(source: &Source) -> Vec<Finding> {
     source
         .test_code()
         .filter(|(_, code)| words(code).any(|(_, word)| word == "sleep"))
-        .map(|(line, _)| {
-            finding(
-                "sleeps",
-                line,
-                "a test waits for a condition, not for a time",
-            )
-        })
+        .map(|(line, _)| finding("sleeps", line, "a test waits for a condition, not for a time"))
         .collect()
 }
 
@@ -432,26 +356,16 @@ fn outside_bytes(source: &Source) -> Vec<Finding> {
 /// Whether a line of blanked code indexes: a bracket right after a name or a closing bracket.
 fn indexes(code: &str) -> bool {
     let is_value_end = |c: char| c.is_alphanumeric() || matches!(c, '_' | ')' | ']' | '?');
-    code.match_indices('[')
-        .any(|(at, _)| code[..at].ends_with(is_value_end))
+    code.match_indices('[').any(|(at, _)| code[..at].ends_with(is_value_end))
 }
 
 fn errors(source: &Source) -> Vec<Finding> {
     let mut found = Vec::new();
     for (line, code) in source.product_code().filter(|_| source.is_product()) {
         if source.path != "src/main.rs" && words(code).any(|(_, word)| word == "anyhow") {
-            found.push(finding(
-                "errors",
-                line,
-                "`anyhow` stands in src/main.rs only",
-            ));
+            found.push(finding("errors", line, "`anyhow` stands in src/main.rs only"));
         }
-        for text in [
-            ", String>",
-            ", &'static str>",
-            ", Box<dyn Error",
-            ", Box<dyn std::error",
-        ] {
+        for text in [", String>", ", &'static str>", ", Box<dyn Error", ", Box<dyn std::error"] {
             if code.contains("Result<") && code.contains(text) {
                 found.push(finding("errors", line, "an error is an enum, not a text"));
             }

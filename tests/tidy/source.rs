@@ -30,12 +30,7 @@ impl Source {
     pub fn new(path: &str, text: &str) -> Source {
         let code = blank(text);
         let product_lines = product_lines(path, &code);
-        Source {
-            path: path.to_string(),
-            text: text.to_string(),
-            code,
-            product_lines,
-        }
+        Source { path: path.to_string(), text: text.to_string(), code, product_lines }
     }
 
     pub fn is_product(&self) -> bool {
@@ -48,10 +43,7 @@ impl Source {
 
     /// The blanked lines with their 1-based numbers.
     pub fn code_lines(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.code
-            .lines()
-            .enumerate()
-            .map(|(index, line)| (index + 1, line))
+        self.code.lines().enumerate().map(|(index, line)| (index + 1, line))
     }
 
     /// The blanked lines of product code.
@@ -61,20 +53,12 @@ impl Source {
 
     /// The blanked lines of tests: the test module, or all of a file of tests.
     pub fn test_code(&self) -> impl Iterator<Item = (usize, &str)> {
-        let from = if self.is_product() {
-            self.product_lines
-        } else {
-            0
-        };
+        let from = if self.is_product() { self.product_lines } else { 0 };
         self.code_lines().skip(from)
     }
 
     pub fn line_of(&self, at: usize) -> usize {
-        self.code[..at]
-            .bytes()
-            .filter(|&byte| byte == b'\n')
-            .count()
-            + 1
+        self.code[..at].bytes().filter(|&byte| byte == b'\n').count() + 1
     }
 
     pub fn functions(&self) -> Vec<Function> {
@@ -100,22 +84,12 @@ impl Source {
         let line = self.line_of(at);
         let lines = self.line_of(closing(code, body)?) - line + 1;
         let parameters = parameters(&self.code[open + 1..close]);
-        Some(Function {
-            name: name.to_string(),
-            line,
-            lines,
-            parameters,
-        })
+        Some(Function { name: name.to_string(), line, lines, parameters })
     }
 
     /// Every path the product code names, `use` trees expanded and `super` resolved.
     pub fn paths(&self) -> Vec<(usize, String)> {
-        let end = self
-            .code
-            .split_inclusive('\n')
-            .take(self.product_lines)
-            .map(str::len)
-            .sum();
+        let end = self.code.split_inclusive('\n').take(self.product_lines).map(str::len).sum();
         let code = &self.code[..end];
         let mut found = Vec::new();
         let mut done = 0;
@@ -125,16 +99,12 @@ impl Source {
             }
             let mut paths = Vec::new();
             if word == "use" {
-                let stop = code[at..]
-                    .find(';')
-                    .map_or(code.len(), |length| at + length);
+                let stop = code[at..].find(';').map_or(code.len(), |length| at + length);
                 expand("", &code[at + 3..stop], &mut paths);
                 done = stop;
             } else {
                 let rest = &code[at..];
-                let stop = rest
-                    .find(|c: char| !(is_word(c) || c == ':'))
-                    .unwrap_or(rest.len());
+                let stop = rest.find(|c: char| !(is_word(c) || c == ':')).unwrap_or(rest.len());
                 paths.push(rest[..stop].trim_end_matches(':').to_string());
                 done = at + stop;
             }
@@ -178,9 +148,7 @@ pub fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let begin = at + code[at..].find(is_word)?;
-        let length = code[begin..]
-            .find(|c| !is_word(c))
-            .unwrap_or(code.len() - begin);
+        let length = code[begin..].find(|c| !is_word(c)).unwrap_or(code.len() - begin);
         at = begin + length;
         Some((begin, &code[begin..at]))
     })
@@ -268,11 +236,7 @@ fn expand(before: &str, tree: &str, into: &mut Vec<String>) {
 
 /// A file of tests beside product code is all test; else the tests are the module at the end.
 fn product_lines(path: &str, code: &str) -> usize {
-    let stem = path
-        .rsplit('/')
-        .next()
-        .unwrap_or(path)
-        .trim_end_matches(".rs");
+    let stem = path.rsplit('/').next().unwrap_or(path).trim_end_matches(".rs");
     if stem == "tests" || path.contains("/tests/") {
         return 0;
     }
@@ -284,9 +248,7 @@ fn product_lines(path: &str, code: &str) -> usize {
                 next.starts_with("mod ") && next.ends_with('{')
             })
     };
-    (0..lines.len())
-        .find(|&line| is_tests(line))
-        .unwrap_or(lines.len())
+    (0..lines.len()).find(|&line| is_tests(line)).unwrap_or(lines.len())
 }
 
 /// Replaces comments and the insides of literals by spaces.
@@ -302,11 +264,7 @@ fn blank(text: &str) -> String {
             }
         }
         let is_delimited = from > at;
-        at = if is_delimited {
-            end + 1
-        } else {
-            end.max(at + 1)
-        };
+        at = if is_delimited { end + 1 } else { end.max(at + 1) };
     }
     String::from_utf8_lossy(&code).into_owned()
 }
@@ -316,10 +274,7 @@ fn literal_or_comment(bytes: &[u8], at: usize) -> (usize, usize) {
     let rest = &bytes[at..];
     let is_new = at == 0 || !is_word(bytes[at - 1] as char);
     if rest.starts_with(b"//") {
-        let length = rest
-            .iter()
-            .position(|&byte| byte == b'\n')
-            .unwrap_or(rest.len());
+        let length = rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len());
         return (at, at + length);
     }
     if rest.starts_with(b"/*") {
@@ -335,10 +290,7 @@ fn literal_or_comment(bytes: &[u8], at: usize) -> (usize, usize) {
     }
     if rest[0] == b'\'' {
         if rest.get(1) == Some(&b'\\') {
-            let length = rest[3..]
-                .iter()
-                .position(|&byte| byte == b'\'')
-                .unwrap_or(0);
+            let length = rest[3..].iter().position(|&byte| byte == b'\'').unwrap_or(0);
             return (at + 1, at + 3 + length);
         }
         let char_end = (2..=5).find(|&length| rest.get(length) == Some(&b'\''));
@@ -382,22 +334,15 @@ fn string_end(bytes: &[u8], from: usize) -> usize {
 /// `r"…"`, `r#"…"#`, `br"…"` and the like; the whole literal is blanked.
 fn raw_string(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let rest = &bytes[at..];
-    let prefix = [&b"br"[..], b"cr", b"r"]
-        .into_iter()
-        .find(|prefix| rest.starts_with(prefix))?;
-    let hashes = rest[prefix.len()..]
-        .iter()
-        .take_while(|&&byte| byte == b'#')
-        .count();
+    let prefix = [&b"br"[..], b"cr", b"r"].into_iter().find(|prefix| rest.starts_with(prefix))?;
+    let hashes = rest[prefix.len()..].iter().take_while(|&&byte| byte == b'#').count();
     let open = prefix.len() + hashes;
     if rest.get(open) != Some(&b'"') {
         return None;
     }
     let mut close = vec![b'"'];
     close.extend(std::iter::repeat_n(b'#', hashes));
-    let length = rest[open + 1..]
-        .windows(close.len())
-        .position(|window| window == close)?;
+    let length = rest[open + 1..].windows(close.len()).position(|window| window == close)?;
     Some((at, at + open + 1 + length + close.len()))
 }
 
@@ -407,10 +352,7 @@ fn literals_and_comments_are_blanked() {
     check("(\"\", \"a\")", "(\"\", \" \")");
     check("a // b\nc", "a     \nc");
     check("a /* b /* c */ d */ e", "a                   e");
-    check(
-        r#"x("a\"b", 'c', '\'', b"d")"#,
-        r#"x("    ", ' ', '  ', b" ")"#,
-    );
+    check(r#"x("a\"b", 'c', '\'', b"d")"#, r#"x("    ", ' ', '  ', b" ")"#);
     check(r##"x(r#"a"b"#) y"##, "x(        ) y");
     check("fn f<'a>(x: &'a str) {}", "fn f<'a>(x: &'a str) {}");
     check("'\"' // \"\n\"//\" y", "' '     \n\"  \" y");
@@ -423,10 +365,8 @@ fn functions_are_measured() {
         let f: fn(u8) = g;\n}\n\
         impl X { pub fn one(&mut self, a: HashMap<u8, u8>) where A: B { } }";
     let functions = Source::new("src/x.rs", text).functions();
-    let seen: Vec<_> = functions
-        .iter()
-        .map(|f| (f.name.as_str(), f.line, f.lines, f.parameters))
-        .collect();
+    let seen: Vec<_> =
+        functions.iter().map(|f| (f.name.as_str(), f.line, f.lines, f.parameters)).collect();
     assert_eq!(seen, [("five", 2, 3, 5), ("one", 5, 1, 1)]);
 }
 
@@ -435,16 +375,8 @@ fn paths_are_expanded_and_resolved() {
     let text = "use crate::{a::{self, b}, c as d};\nuse super::super::e;\nfn f() { g::h(1) }\n\
         #[cfg(test)]\nmod tests {\n    use not::seen;\n}\n";
     let paths = Source::new("src/net/frame.rs", text).paths();
-    let named: Vec<_> = paths
-        .iter()
-        .filter(|(_, path)| path.contains("::"))
-        .collect();
-    let expect = [
-        (1, "crate::a"),
-        (1, "crate::a::b"),
-        (1, "crate::c"),
-        (2, "crate::e"),
-    ];
+    let named: Vec<_> = paths.iter().filter(|(_, path)| path.contains("::")).collect();
+    let expect = [(1, "crate::a"), (1, "crate::a::b"), (1, "crate::c"), (2, "crate::e")];
     for (seen, expect) in named.iter().zip(expect.iter().chain(&[(3, "g::h")])) {
         assert_eq!((seen.0, seen.1.as_str()), *expect);
     }
