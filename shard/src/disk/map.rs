@@ -51,7 +51,10 @@ pub struct MapWriter {
 impl MapWriter {
     /// Called once per `MapFile`, by the disk that made it: there is never a second writer.
     pub(super) fn new(map: MapFile) -> MapWriter {
-        MapWriter { map: Arc::new(map), published: 0 }
+        MapWriter {
+            map: Arc::new(map),
+            published: 0,
+        }
     }
 
     pub fn map(&self) -> &Arc<MapFile> {
@@ -67,9 +70,17 @@ impl MapWriter {
     /// # Panics
     /// When the bytes would touch what is published or run past the end of the map.
     pub fn store(&mut self, at: usize, bytes: &[u8]) {
-        assert!(at >= self.published, "store at {at} below published {}", self.published);
+        assert!(
+            at >= self.published,
+            "store at {at} below published {}",
+            self.published
+        );
         let end = at.checked_add(bytes.len()).expect("no overflow");
-        assert!(end <= self.map.bytes(), "store to {end} past map of {}", self.map.bytes());
+        assert!(
+            end <= self.map.bytes(),
+            "store to {end} past map of {}",
+            self.map.bytes()
+        );
         // SAFETY: [at, end) lies inside the region (asserted above). It is above `published`, so
         // no `SharedBytes` covers it, and `&mut self` on the only writer keeps others out.
         // `bytes` is a borrowed slice of ordinary memory and cannot overlap the region, which is
@@ -87,8 +98,15 @@ impl MapWriter {
 
     /// A slice of published bytes.
     pub fn share(&self, from: usize, bytes: usize) -> SharedBytes {
-        assert!(from + bytes <= self.published, "only published bytes are shared");
-        SharedBytes { map: self.map.clone(), from, bytes }
+        assert!(
+            from + bytes <= self.published,
+            "only published bytes are shared"
+        );
+        SharedBytes {
+            map: self.map.clone(),
+            from,
+            bytes,
+        }
     }
 }
 
@@ -114,7 +132,10 @@ impl SharedBytes {
     pub fn parts(&self) -> (*const u8, usize) {
         // SAFETY: `from` lies inside the region: `MapWriter::share` asserted it, and `advance`
         // never moves it past the end.
-        (unsafe { self.map.address().add(self.from) }.cast_const(), self.bytes)
+        (
+            unsafe { self.map.address().add(self.from) }.cast_const(),
+            self.bytes,
+        )
     }
 
     /// Drops the first `count` bytes, which have been sent.

@@ -1,0 +1,3 @@
+//! What the broker knows of the Kafka protocol's bytes, without disks or shards.
+
+pub mod reply;
