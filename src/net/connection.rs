@@ -138,6 +138,7 @@ pub struct CoreNet {
     pending: Cell<usize>,
     draining: Cell<bool>,
     counters: Cell<Counters>,
+    emptied: RefCell<Option<Waker>>,
 }
 
 impl CoreNet {
@@ -151,6 +152,7 @@ impl CoreNet {
             pending: Cell::new(0),
             draining: Cell::new(false),
             counters: Cell::default(),
+            emptied: RefCell::new(None),
         })
     }
 
@@ -199,6 +201,28 @@ impl CoreNet {
     pub fn close(&self) {
         self.draining.set(true);
         self.order_all(Order::Close);
+    }
+
+    /// Resolves when no connection is left.
+    pub async fn emptied(&self) {
+        futures_lite::future::poll_fn(|cx| {
+            if self.connections() == 0 {
+                return Poll::Ready(());
+            }
+            *self.emptied.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn remove(&self, id: u64) {
+        self.live.borrow_mut().remove(&id);
+        if self.connections() == 0 {
+            let waker = self.emptied.borrow_mut().take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
     }
 
     fn order_all(&self, order: Order) {
@@ -302,7 +326,7 @@ pub(super) async fn run<S: Service>(stream: TcpStream, service: Rc<S>, net: Rc<C
         connection.service.closed(&connection.info);
         net.add_pending(&control, -(connection.slots.len() as isize));
     }
-    net.live.borrow_mut().remove(&id);
+    net.remove(id);
 }
 
 impl<S: Service> Connection<S> {
@@ -332,11 +356,11 @@ impl<S: Service> Connection<S> {
         })
     }
 
-    /// A panic in a handler closes this connection and leaves the core running.
+    /// A panic in an answer's future closes this connection and leaves the core running.
     fn poll_guarded(&mut self, cx: &mut Context) -> Poll<End> {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.poll(cx)));
         outcome.unwrap_or_else(|_| {
-            tracing::error!(peer = %self.info.peer, "a request made its handler panic");
+            tracing::error!(peer = %self.info.peer, "an answer's future panicked");
             Poll::Ready(End::Asked)
         })
     }
@@ -500,7 +524,11 @@ impl<S: Service> Connection<S> {
     fn call(&mut self, frame: Bytes, cx: &mut Context) {
         let held_bytes = frame.len();
         self.net.count(|counters| counters.requests += 1);
-        let outcome = self.service.call(frame, &self.info);
+        let call = AssertUnwindSafe(|| self.service.call(frame, &self.info));
+        let outcome = catch_unwind(call).unwrap_or_else(|_| {
+            tracing::error!(peer = %self.info.peer, "a request made its handler panic");
+            Outcome::Close
+        });
         self.settle(outcome, held_bytes, cx);
     }
 

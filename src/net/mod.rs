@@ -8,6 +8,8 @@ mod connection;
 mod frame;
 mod listener;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 pub use connection::{ConnInfo, CoreNet, Counters, Limits};
 pub use frame::FrameError;
