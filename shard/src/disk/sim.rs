@@ -1,1 +1,5 @@
 //! The simulated disk.
+
+mod pages;
+
+pub(super) use pages::Pages;
