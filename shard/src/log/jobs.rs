@@ -105,20 +105,14 @@ pub(super) enum Outcome {
 
 impl std::fmt::Debug for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Job")
-            .field("dir", &self.dir)
-            .field("work", &self.work)
-            .finish()
+        f.debug_struct("Job").field("dir", &self.dir).field("work", &self.work).finish()
     }
 }
 
 impl Done {
     /// Says that a job did not come back. The log trusts nothing it had been doing.
     pub fn panicked() -> Done {
-        Done {
-            outcome: Outcome::Panicked,
-            took: Duration::ZERO,
-        }
+        Done { outcome: Outcome::Panicked, took: Duration::ZERO }
     }
 
     /// How long the job ran.
@@ -148,25 +142,15 @@ impl Job {
         let started = Instant::now();
         let disk = self.disk.clone();
         let outcome = self.work(&*disk);
-        Done {
-            outcome,
-            took: started.elapsed(),
-        }
+        Done { outcome, took: started.elapsed() }
     }
 
     fn work(self, disk: &dyn Disk) -> Outcome {
         match self.work {
             Work::Sync { stretches } => Outcome::Synced(
-                stretches
-                    .iter()
-                    .try_for_each(|s| disk.sync_map(&s.map, s.from, s.to)),
+                stretches.iter().try_for_each(|s| disk.sync_map(&s.map, s.from, s.to)),
             ),
-            Work::Prepare {
-                number,
-                bytes_min,
-                bytes,
-                prefault,
-            } => {
+            Work::Prepare { number, bytes_min, bytes, prefault } => {
                 let path = self.dir.join(segment_name(number));
                 let made = disk
                     .space(&self.dir)
@@ -181,30 +165,18 @@ impl Job {
                 let result = remove(disk, map.map().path().to_path_buf());
                 Outcome::Deleted { result }
             }
-            Work::Prefault {
-                stretch: Stretch { map, from, to },
-            } => Outcome::Prefaulted {
-                result: disk.prefault(&map, from, to),
-            },
+            Work::Prefault { stretch: Stretch { map, from, to } } => {
+                Outcome::Prefaulted { result: disk.prefault(&map, from, to) }
+            }
             Work::WriteIndex { index, stamp } => {
                 let path = self.dir.join(index_name(stamp.number));
                 let result = disk.publish(&path, &index.encode(&stamp));
-                Outcome::IndexWritten {
-                    number: stamp.number,
-                    result,
-                }
+                Outcome::IndexWritten { number: stamp.number, result }
             }
-            Work::WriteCheckpoint {
-                path,
-                bytes,
-                replaces,
-            } => {
+            Work::WriteCheckpoint { path, bytes, replaces } => {
                 let written = disk.publish(&path, &bytes);
-                let result = written.and_then(|()| {
-                    replaces
-                        .iter()
-                        .try_for_each(|old| remove(disk, old.clone()))
-                });
+                let result = written
+                    .and_then(|()| replaces.iter().try_for_each(|old| remove(disk, old.clone())));
                 Outcome::CheckpointWritten(result)
             }
             Work::Delete { segments } => {
@@ -248,16 +220,8 @@ pub(super) fn stretches<'a>(
     maps.filter(|(number, _)| *number >= from.segment && *number <= to.segment)
         .map(|(number, writer)| Stretch {
             map: writer.map().clone(),
-            from: if number == from.segment {
-                u64::from(from.offset)
-            } else {
-                0
-            },
-            to: if number == to.segment {
-                u64::from(to.offset)
-            } else {
-                writer.published() as u64
-            },
+            from: if number == from.segment { u64::from(from.offset) } else { 0 },
+            to: if number == to.segment { u64::from(to.offset) } else { writer.published() as u64 },
         })
         .filter(|stretch| stretch.from < stretch.to)
         .collect()

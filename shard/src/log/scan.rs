@@ -56,15 +56,7 @@ impl<'a> Scanner<'a> {
     /// Starts at `from`, where the frame with sequence `next` is expected.
     pub fn new(file: &'a dyn ReadFile, epoch: u64, from: u32, next: Sequence) -> Scanner<'a> {
         let window = Vec::new();
-        Scanner {
-            file,
-            epoch,
-            limit: u32::MAX,
-            end: from,
-            next,
-            window,
-            window_at: 0,
-        }
+        Scanner { file, epoch, limit: u32::MAX, end: from, next, window, window_at: 0 }
     }
 
     /// Accepts no frame that ends after `limit`.
@@ -98,11 +90,7 @@ impl<'a> Scanner<'a> {
         self.next = Sequence(self.next.0 + 1);
         let from = (at - self.window_at) as usize + FRAME_HEADER_BYTES;
         let payload = &self.window[from..from + header.payload_bytes as usize];
-        Ok(Some(Frame {
-            at,
-            header,
-            payload,
-        }))
+        Ok(Some(Frame { at, header, payload }))
     }
 
     /// The header of a whole frame at `at` with the expected sequence. Its bytes are in the window.
@@ -159,9 +147,7 @@ impl<'a> Scanner<'a> {
         self.window.resize(count.max(WINDOW_BYTES), 0);
         let mut done = kept;
         while done < self.window.len() {
-            let read = self
-                .file
-                .read_at(u64::from(at) + done as u64, &mut self.window[done..])?;
+            let read = self.file.read_at(u64::from(at) + done as u64, &mut self.window[done..])?;
             if read == 0 {
                 break;
             }
@@ -182,11 +168,7 @@ impl<'a> Scanner<'a> {
                     let first_at = beyond.map_or(at, |seen| seen.first_at);
                     let mark = beyond.map_or(header.mark, |seen| seen.mark.max(header.mark));
                     let end = u64::from(at) + header.frame_bytes();
-                    beyond = Some(Beyond {
-                        mark,
-                        first_at,
-                        end,
-                    });
+                    beyond = Some(Beyond { mark, first_at, end });
                     at = next_slot(at + header.frame_bytes() as u32);
                 }
                 None => at += 8,
