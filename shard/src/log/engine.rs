@@ -506,7 +506,7 @@ impl Log {
             }
             Outcome::CheckpointWritten(result) => self.checkpoint_written(result, &mut progress),
             Outcome::Deleted { result } => progress.failure = result.err().map(Failure::Delete),
-            Outcome::Unmapped => {}
+            Outcome::Unmapped | Outcome::Reserved { .. } => {}
             Outcome::Panicked => {
                 self.commit.poison();
                 progress.poisoned = true;

@@ -35,7 +35,7 @@ pub const FRAME_VERSION: u8 = 1;
 /// The part of a record batch that its own CRC does not cover, and that CRC.
 pub const BATCH_PREFIX_BYTES: usize = 21;
 pub const BIND_BYTES: usize = 24;
-const SLOT_BYTES: u32 = 8;
+pub const SLOT_BYTES: u32 = 8;
 pub const PAGE_BYTES: u32 = 4096;
 const CRC_AT: usize = 60;
 

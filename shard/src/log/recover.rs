@@ -15,12 +15,12 @@ use super::frame::{encode_bind, next_page, next_slot, FrameHeader, Kind};
 use super::frame::{BATCH_PREFIX_BYTES, BIND_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES};
 use super::header::{segment_name, Predecessor, SegmentHeader, FRAMES_START};
 use super::index::{IndexStamp, SegmentIndex};
-use super::jobs::affordable;
+use super::jobs::{affordable, give_up_reserve};
 use super::replay::{Cut, Effect, Found, Replay, Walked};
 use super::segments::{IndexFile, Open, Sealed, Segments};
 use super::settings::LogSpec;
 use super::upkeep::{Checkpoints, Next, Prefault, State, ROOM_BESIDE};
-use crate::disk::{Disk, ReadFile};
+use crate::disk::{Disk, MapWriter, ReadFile};
 use crate::ids::{DenseId, LeaderEpoch, Offset, Position, SegmentNumber, Sequence};
 use std::path::Path;
 use std::sync::Arc;
@@ -210,11 +210,15 @@ impl Opening<'_> {
         let (number, epoch) = self.fresh();
         let header = self.header(number, epoch, first);
         let path = self.spec.dir.join(segment_name(number));
-        let space = self.disk.space(&self.spec.dir);
-        let space = space.map_err(io_error("asking for the free space of", &self.spec.dir))?;
         let wanted = u64::from(self.spec.settings.segment_bytes_min);
-        let bytes = affordable(space, ROOM_BESIDE, wanted);
-        let writer = self.disk.create_map(&path, bytes).map_err(io_error("creating", &path))?;
+        let mut made = self.create_map(&path, wanted);
+        if matches!(&made, Err(error) if error.kind() == std::io::ErrorKind::StorageFull) {
+            // A full disk must not keep the broker from starting: topics can be deleted then.
+            give_up_reserve(&*self.disk, &self.spec.dir)
+                .map_err(io_error("removing the reserve of", &self.spec.dir))?;
+            made = self.create_map(&path, 0);
+        }
+        let writer = made.map_err(io_error("creating", &path))?;
         let mut open = Open::start(writer, &header);
         let map = open.writer.map().clone();
         let synced = self.disk.sync_map(&map, 0, u64::from(FRAMES_START));
@@ -224,6 +228,11 @@ impl Opening<'_> {
             open.prefaulted = ahead as u32;
         }
         Ok(open)
+    }
+
+    fn create_map(&self, path: &Path, wanted: u64) -> std::io::Result<MapWriter> {
+        let space = self.disk.space(&self.spec.dir)?;
+        self.disk.create_map(path, affordable(space, ROOM_BESIDE, wanted))
     }
 
     /// Removes what no link leads to, now that the new segment's link is durable, and gives back

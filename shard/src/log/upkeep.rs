@@ -505,6 +505,7 @@ impl Log {
         if self.retention.cursor == 0 {
             self.retention.round_started_us = now.mono_us;
             self.write_missing_indexes();
+            self.push_job(Work::Reserve);
         }
         let from = self.retention.cursor;
         let to = (from + SLICE_PARTITIONS as u32).min(self.partitions.next_dense());
