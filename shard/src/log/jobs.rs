@@ -5,6 +5,7 @@
 
 use super::header::{index_name, segment_name};
 use super::index::{IndexStamp, SegmentIndex};
+use super::side::side_name;
 use crate::disk::{Disk, MapFile, MapWriter, Space};
 use crate::ids::{Position, SegmentNumber};
 use std::io;
@@ -59,6 +60,7 @@ pub(super) enum Work {
     },
     Delete {
         segments: Vec<SegmentNumber>,
+        sides: Vec<u64>,
     },
     /// Keeps some space for indexes and checkpoints on a full disk.
     Reserve,
@@ -186,11 +188,11 @@ impl Job {
                     .and_then(|()| replaces.iter().try_for_each(|old| remove(disk, old.clone())));
                 Outcome::CheckpointWritten(result)
             }
-            Work::Delete { segments } => {
-                let result = segments.iter().try_for_each(|&number| {
-                    remove(disk, self.dir.join(index_name(number)))?;
-                    remove(disk, self.dir.join(segment_name(number)))
-                });
+            Work::Delete { segments, sides } => {
+                let sides = sides.iter().map(|&file| side_name(file));
+                let files = segments.iter().flat_map(|&n| [index_name(n), segment_name(n)]);
+                let mut names = sides.chain(files);
+                let result = names.try_for_each(|name| remove(disk, self.dir.join(name)));
                 Outcome::Deleted { result }
             }
             Work::Reserve => {

@@ -72,9 +72,10 @@ impl Open {
         Sealed {
             stamp: IndexStamp { number, epoch, end, next_sequence },
             writer: Some(self.writer),
-            index: Some(Arc::new(self.index)),
             index_file: IndexFile::Missing,
             live: self.live,
+            sides: self.index.sides().to_vec(),
+            index: Some(Arc::new(self.index)),
         }
     }
 }
@@ -89,6 +90,8 @@ pub struct Sealed {
     pub index: Option<Arc<SegmentIndex>>,
     pub index_file: IndexFile,
     pub live: u32,
+    /// Side files that go with the segment.
+    pub sides: Vec<u64>,
 }
 
 /// Where the index file of a sealed segment stands.

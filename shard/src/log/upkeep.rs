@@ -9,7 +9,6 @@ use super::frame::{BIND_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES};
 use super::header::{SegmentHeader, FRAMES_START};
 use super::jobs::{stretches, Stretch, Work};
 use super::segments::{IndexFile, Open};
-use crate::batch::HEADER_BYTES;
 use crate::disk::MapWriter;
 use crate::ids::{DenseId, Offset, PartitionKey, Position, SegmentNumber, Timestamp};
 use crate::partition::Partition;
@@ -34,8 +33,6 @@ const SLICE_PARTITIONS: usize = 128;
 const SLICE_BYTES: usize = 256 << 10;
 /// Deltas may grow to this before a new base is written.
 const DELTAS_BYTES_MIN: usize = 256 << 10;
-
-const _: () = assert!(HEADER_BYTES >= BIND_BYTES, "`Log::write` has room for every head");
 
 /// The segment after the open one.
 #[derive(Debug)]
@@ -392,9 +389,10 @@ impl Log {
             return;
         }
         let segments = dead.iter().map(|sealed| sealed.stamp.number).collect();
+        let sides = dead.iter().flat_map(|sealed| sealed.sides.iter().copied()).collect();
         let maps = dead.into_iter().filter_map(|sealed| sealed.writer).collect();
         self.push_job(Work::Unmap { maps });
-        self.push_job(Work::Delete { segments });
+        self.push_job(Work::Delete { segments, sides });
     }
 
     fn slice_of_checkpoint(&mut self) {
