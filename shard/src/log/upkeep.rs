@@ -353,9 +353,7 @@ impl Log {
 
     fn cool(&mut self) {
         let warm_bytes = self.spec.settings.warm_bytes;
-        let unsynced = self.commit.unsynced_bytes();
-        // A map is needed until its last page is synced.
-        let maps = self.segments.cool(self.open.end, warm_bytes.max(unsynced * 2));
+        let maps = self.segments.cool(self.open.end, warm_bytes, self.commit.durable());
         if !maps.is_empty() {
             self.push_job(Work::Unmap { maps });
         }
