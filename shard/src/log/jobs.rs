@@ -245,7 +245,7 @@ pub(super) fn give_up_reserve(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
 pub(super) fn affordable(space: Space, bytes_min: u64, bytes: u64) -> u64 {
     const STEP: u64 = 1 << 20;
     let share = (space.free_bytes / 32).next_multiple_of(STEP);
-    bytes.min(share).max(bytes_min).max(STEP)
+    bytes.min(share).max(STEP.min(bytes)).max(bytes_min)
 }
 
 /// Removes a file; one that is gone already is fine.

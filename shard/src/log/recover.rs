@@ -114,7 +114,12 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
+    /// Where the settled frames end; none when not even the header of the oldest segment is known
+    /// to be durable: the next segment is then the first.
     fn settled_end(&self, replay: &Replay<'_>) -> Option<Predecessor> {
+        if replay.mark < replay.settled {
+            return None;
+        }
         let at = replay.walked.iter().find(|w| w.stamp.number == replay.settled.segment)?;
         let (number, epoch) = (at.stamp.number, at.stamp.epoch);
         Some(Predecessor { number, epoch, end: replay.settled.offset })
@@ -123,7 +128,8 @@ impl Opening<'_> {
     /// Segments behind the settled end do not exist any more: what counts of them is in the tail.
     fn drop_unsettled(&mut self, replay: &mut Replay<'_>) {
         let settled = replay.settled.segment;
-        replay.walked.retain(|walked| walked.stamp.number <= settled);
+        let trusted = self.last.is_some();
+        replay.walked.retain(|walked| trusted && walked.stamp.number <= settled);
         if let Some(last) = replay.walked.last_mut() {
             last.stamp.end = replay.settled.offset;
             last.stamp.next_sequence = replay.settled_sequence;

@@ -351,7 +351,9 @@ impl<'a> Replay<'a> {
                 bytes += beyond.end - u64::from(from);
             }
         }
-        if mark > end && !self.spec.salvage {
+        // Of an empty last segment the start is reached: all before it has been found.
+        let start = Position { segment: last.header.number, offset: FRAMES_START };
+        if mark > end.max(start) && !self.spec.salvage {
             let (path, at) = (last.path.clone(), end.offset);
             return Err(OpenError::Damaged { path, at, mark });
         }

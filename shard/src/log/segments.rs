@@ -141,11 +141,13 @@ impl Segments {
     }
 
     /// Takes the maps out of segments that lie more than `warm_bytes` behind the log's end.
-    pub fn cool(&mut self, open_bytes: u32, warm_bytes: u64) -> Vec<MapWriter> {
+    /// The map of one that is not durable to its end stays: its sync needs it.
+    pub fn cool(&mut self, open_bytes: u32, warm_bytes: u64, durable: Position) -> Vec<MapWriter> {
         let mut behind = u64::from(open_bytes);
         let mut maps = Vec::new();
         for sealed in self.sealed.values_mut().rev() {
-            if behind > warm_bytes {
+            let end = Position { segment: sealed.stamp.number, offset: sealed.stamp.end };
+            if behind > warm_bytes && end <= durable {
                 maps.extend(sealed.writer.take());
                 if sealed.index_file == IndexFile::Written {
                     sealed.index = None;

@@ -350,9 +350,7 @@ impl Log {
 
     fn cool(&mut self) {
         let warm_bytes = self.spec.settings.warm_bytes;
-        let unsynced = self.commit.unsynced_bytes();
-        // A map is needed until its last page is synced.
-        let maps = self.segments.cool(self.open.end, warm_bytes.max(unsynced * 2));
+        let maps = self.segments.cool(self.open.end, warm_bytes, self.commit.durable());
         if !maps.is_empty() {
             self.push_job(Work::Unmap { maps });
         }
@@ -536,7 +534,11 @@ impl Log {
     ) -> Option<Offset> {
         let settings = partition.settings;
         let cutoff = settings.retention_ms.map(|ms| now.0.saturating_sub(ms));
-        let mut bytes = partition.batch_bytes();
+        // The run in the open segment counts batches that are below the log start already.
+        let start = partition.log_start();
+        let open = self.open.index.entries(id).iter().take_while(|entry| entry.end() <= start);
+        let past: u64 = open.map(|entry| u64::from(entry.batch_bytes)).sum();
+        let mut bytes = partition.batch_bytes().saturating_sub(past);
         let mut target = partition.log_start();
         let mut goes = |end: Offset, max_timestamp: Timestamp, batch_bytes: u64| {
             let old = cutoff.is_some_and(|cutoff| (0..cutoff).contains(&max_timestamp.0));
