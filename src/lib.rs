@@ -3,3 +3,4 @@
 pub mod banner;
 pub mod cli;
 pub mod config;
+pub mod preflight;
