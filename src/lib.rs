@@ -12,3 +12,4 @@ pub mod cores;
 pub mod net;
 pub mod protocol;
 pub mod runtime;
+pub mod preflight;
