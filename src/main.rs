@@ -1,1 +1,89 @@
-fn main() {}
+//! The `basalt` binary: runs what the command line asks for.
+//!
+//! Whatever goes wrong ends in one line on standard error that says what to do, and status 1.
+//! Known gaps: `serve` checks everything a start needs and prints the banner but does not serve
+//! yet; `stats`, `log dump` and `log salvage` are parsed only.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use basalt::cli::{Cli, Command, ConfigCommand, LogCommand, ServeArgs};
+use basalt::config::{Config, ConfigErrors};
+use clap::Parser;
+
+/// What to print before ending with status 1; one line each.
+type Failure = Vec<String>;
+
+fn main() -> ExitCode {
+    let ended = match Cli::parse().command() {
+        Command::Serve(args) => serve(&args),
+        Command::Config {
+            command: ConfigCommand::Check { file },
+        } => check(&file),
+        Command::Config {
+            command: ConfigCommand::Show { explain, serve },
+        } => show(&serve, explain),
+        Command::Stats { .. } => Err(not_built("basalt stats")),
+        Command::Log {
+            command: LogCommand::Dump { .. },
+        } => Err(not_built("basalt log dump")),
+        Command::Log {
+            command: LogCommand::Salvage { .. },
+        } => Err(not_built("basalt log salvage")),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(lines) => {
+            for line in lines {
+                eprintln!("basalt: {line}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(args: &ServeArgs) -> Result<(), Failure> {
+    let config = Config::load(&args.sources()).map_err(|errors| vec![errors.to_string()])?;
+    for warning in config.warnings() {
+        eprintln!("basalt: warning: {warning}");
+    }
+    Err(not_built("basalt serve"))
+}
+
+fn check(file: &Path) -> Result<(), Failure> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| vec![format!("cannot read {}: {error}", file.display())])?;
+    let config = Config::from_toml(file, &text).map_err(|errors| every(&errors))?;
+    for warning in config.warnings() {
+        eprintln!("basalt: warning: {warning}");
+    }
+    print(&format!("{}: ok\n", file.display()))
+}
+
+fn show(args: &ServeArgs, explain: bool) -> Result<(), Failure> {
+    let config = Config::load(&args.sources()).map_err(|errors| every(&errors))?;
+    print(&if explain {
+        config.explain()
+    } else {
+        config.show()
+    })
+}
+
+fn every(errors: &ConfigErrors) -> Failure {
+    errors.iter().map(|error| error.to_string()).collect()
+}
+
+/// A reader that closed the pipe has seen enough.
+fn print(text: &str) -> Result<(), Failure> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(vec![format!("cannot write to standard output: {error}")])
+        }
+        _ => Ok(()),
+    }
+}
+
+fn not_built(what: &str) -> Failure {
+    vec![format!("{what} is not part of this version yet")]
+}

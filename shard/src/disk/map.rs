@@ -8,7 +8,6 @@
 
 use super::sim::Pages;
 use memmap2::MmapRaw;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What keeps the bytes of a map when it is gone.
 #[derive(Debug)]
 enum Backing {
-    /// The file behind the map, kept open: its last close unmaps and frees an unlinked file.
-    File(File),
+    /// A file, which needs no descriptor: the map alone keeps it, even without a name.
+    File,
     /// Plain memory of the simulated disk and which pages were stored to since their last sync.
     /// The lock orders the writer's stores and the simulation's reads of unpublished bytes.
     Simulated(Mutex<Pages>),
@@ -33,12 +32,12 @@ pub struct MapFile {
 }
 
 impl MapFile {
-    /// `region` maps `file`, shared and writable, and nothing else stores to it.
-    pub(super) fn real(region: MmapRaw, path: PathBuf, file: File) -> MapFile {
+    /// `region` maps the file at `path`, shared and writable, and nothing else stores to it.
+    pub(super) fn real(region: MmapRaw, path: PathBuf) -> MapFile {
         MapFile {
             region,
             path,
-            backing: Backing::File(file),
+            backing: Backing::File,
         }
     }
 
@@ -63,7 +62,7 @@ impl MapFile {
     /// The map itself, for advice and syncs; none when simulated.
     pub(super) fn region(&self) -> Option<&MmapRaw> {
         match &self.backing {
-            Backing::File(_) => Some(&self.region),
+            Backing::File => Some(&self.region),
             Backing::Simulated(_) => None,
         }
     }
@@ -71,7 +70,7 @@ impl MapFile {
     /// The memory of a simulated map, with its writer kept out while the value lives.
     pub(super) fn memory(&self) -> io::Result<Memory<'_>> {
         match &self.backing {
-            Backing::File(_) => Err(io::ErrorKind::InvalidInput.into()),
+            Backing::File => Err(io::ErrorKind::InvalidInput.into()),
             Backing::Simulated(pages) => {
                 let dirty = pages.lock().unwrap_or_else(PoisonError::into_inner);
                 Ok(Memory { map: self, dirty })
@@ -147,7 +146,7 @@ impl MapWriter {
             self.map.bytes()
         );
         match &self.map.backing {
-            Backing::File(_) => self.copy(at, bytes),
+            Backing::File => self.copy(at, bytes),
             Backing::Simulated(pages) => {
                 let mut dirty = pages.lock().unwrap_or_else(PoisonError::into_inner);
                 dirty.insert_range(at, end);

@@ -19,6 +19,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A file opened for reading into buffers.
+// A length that may change or fail makes no `is_empty` worth having.
+#[allow(clippy::len_without_is_empty)]
 pub trait ReadFile: Send + Sync {
     /// The length in bytes at the time of the call.
     fn len(&self) -> io::Result<u64>;

@@ -81,11 +81,7 @@ impl Disk for RealDisk {
             .and_then(|region| file.sync_all().map(|()| region))
             .and_then(|region| sync_parent(path).map(|()| region));
         match region {
-            Ok(region) => Ok(MapWriter::new(MapFile::real(
-                region,
-                path.to_path_buf(),
-                file,
-            ))),
+            Ok(region) => Ok(MapWriter::new(MapFile::real(region, path.to_path_buf()))),
             Err(error) => {
                 // The first error is the one worth telling.
                 let _ = fs::remove_file(path);

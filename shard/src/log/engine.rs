@@ -189,7 +189,9 @@ impl Log {
 
     /// Forgets a partition whose topic is gone; its bytes go with their segments.
     pub fn detach(&mut self, id: DenseId) {
-        let Some(partition) = self.partitions.remove(id) else { return };
+        let Some(partition) = self.partitions.remove(id) else {
+            return;
+        };
         for run in partition.runs() {
             self.release(run.segment);
         }
@@ -198,7 +200,9 @@ impl Log {
 
     /// The partitions this log knows.
     pub fn partitions(&self) -> impl Iterator<Item = (DenseId, PartitionKey)> + '_ {
-        self.partitions.iter().map(|(id, partition)| (id, partition.key))
+        self.partitions
+            .iter()
+            .map(|(id, partition)| (id, partition.key))
     }
 
     pub fn find(&self, key: &PartitionKey) -> Option<DenseId> {
@@ -238,7 +242,10 @@ impl Log {
 
     /// Number of segments and the bytes of their frames.
     pub fn size(&self) -> (usize, u64) {
-        (self.segments.count() + 1, self.segments.bytes() + u64::from(self.open.end))
+        (
+            self.segments.count() + 1,
+            self.segments.bytes() + u64::from(self.open.end),
+        )
     }
 
     /// Appends a validated batch at the end of a partition.
@@ -258,12 +265,14 @@ impl Log {
             return Err(AppendError::Poisoned);
         }
         let partition = self.partitions.get(id).expect("attached");
-        if let Verdict::Duplicate { base_offset, last_offset } =
-            partition.producers.check(&batch.header)?
+        if let Verdict::Duplicate {
+            base_offset,
+            last_offset,
+        } = partition.producers.check(batch.header())?
         {
             return Ok(self.repeated(partition, base_offset, last_offset));
         }
-        let payload_bytes = HEADER_BYTES + batch.body.len();
+        let payload_bytes = HEADER_BYTES + batch.body().len();
         let internal = partition.settings.internal;
         self.make_room(id, payload_bytes, internal, now)?;
         self.bind(id, now);
@@ -294,12 +303,19 @@ impl Log {
         let bytes_max = self.spec.settings.segment_bytes_max;
         let frame_bytes = (FRAME_HEADER_BYTES + payload_bytes) as u64;
         if frame_bytes + super::upkeep::ROOM_BESIDE > u64::from(bytes_max) {
-            return Err(AppendError::TooLarge { bytes: payload_bytes, bytes_max });
+            return Err(AppendError::TooLarge {
+                bytes: payload_bytes,
+                bytes_max,
+            });
         }
         if self.commit.is_full(&self.spec.settings, now.mono_us) && !internal {
             return Err(AppendError::Busy);
         }
-        let bind_bytes = if self.open.index.is_bound(id) { 0 } else { super::upkeep::BIND_FRAME };
+        let bind_bytes = if self.open.index.is_bound(id) {
+            0
+        } else {
+            super::upkeep::BIND_FRAME
+        };
         let end = u64::from(self.open.next_at()) + bind_bytes + frame_bytes;
         if self.fits_here(end, internal) {
             return Ok(());
@@ -331,10 +347,8 @@ impl Log {
     fn append_batch(&mut self, id: DenseId, batch: &Valid<'_>, now: Now) -> Appended {
         let partition = self.partitions.get(id).expect("attached");
         let base_offset = partition.log_end();
-        let mut header = batch.header;
-        header.base_offset = base_offset.0;
-        header.partition_leader_epoch = self.spec.run.0;
-        let head = header.encode();
+        let header = batch.header();
+        let head = batch.header_bytes(base_offset, self.spec.run);
         let frame_at = self.write(
             FrameParts {
                 kind: Kind::Data,
@@ -342,15 +356,15 @@ impl Log {
                 base_offset,
                 head: &head,
                 covered: BATCH_PREFIX_BYTES,
-                body: batch.body,
+                body: batch.body(),
             },
             now,
         );
         let entry = BatchEntry {
             base: base_offset,
-            max_timestamp: Timestamp(header.max_timestamp),
+            max_timestamp: header.max_timestamp,
             frame_at,
-            batch_bytes: (HEADER_BYTES + batch.body.len()) as u32,
+            batch_bytes: (HEADER_BYTES + batch.body().len()) as u32,
             last_delta: header.last_offset_delta as u32,
             leader_epoch: self.spec.run,
         };
@@ -360,7 +374,9 @@ impl Log {
         let producers_max = self.spec.settings.producers_max;
         let partition = self.partitions.get_mut(id).expect("attached");
         partition.epochs.assign(run, base_offset);
-        partition.producers.apply(&header, base_offset, now.wall, producers_max);
+        partition
+            .producers
+            .apply(header, base_offset, now.wall, producers_max);
         let new_run = partition.extend(segment, &entry);
         partition.last_position = position;
         let log_start = partition.log_start();
@@ -412,7 +428,8 @@ impl Log {
         self.next_sequence = Sequence(self.next_sequence.0 + 1);
         let is_mark = parts.kind == Kind::Mark;
         let to_sync = if is_mark { 0 } else { bytes };
-        self.commit.appended(self.open.position(), to_sync, now.mono_us);
+        self.commit
+            .appended(self.open.position(), to_sync, now.mono_us);
         at
     }
 
@@ -485,7 +502,11 @@ impl Log {
     }
 
     pub(super) fn push_job(&mut self, work: Work) {
-        self.jobs.push(Job { disk: self.disk.clone(), dir: self.spec.dir.clone(), work });
+        self.jobs.push(Job {
+            disk: self.disk.clone(),
+            dir: self.spec.dir.clone(),
+            work,
+        });
     }
 
     /// Takes the outcome of a job.
@@ -499,15 +520,18 @@ impl Log {
             Outcome::Prefaulted { result } => self.prefault.finished(result.is_ok()),
             Outcome::IndexWritten { number, result } => {
                 if let Some(sealed) = self.segments.get_mut(number) {
-                    sealed.index_file =
-                        if result.is_ok() { IndexFile::Written } else { IndexFile::Missing };
+                    sealed.index_file = if result.is_ok() {
+                        IndexFile::Written
+                    } else {
+                        IndexFile::Missing
+                    };
                 }
                 progress.failure = result.err().map(Failure::Index);
             }
             Outcome::CheckpointWritten(result) => self.checkpoint_written(result, &mut progress),
             Outcome::Deleted { result } => progress.failure = result.err().map(Failure::Delete),
             Outcome::Unmapped => {}
-            Outcome::Panicked(_) => {
+            Outcome::Panicked => {
                 self.commit.poison();
                 progress.poisoned = true;
                 progress.failure = Some(Failure::Panic);
@@ -528,7 +552,9 @@ impl Log {
             return;
         }
         for (id, end) in self.commit.done(now.mono_us) {
-            let Some(partition) = self.partitions.get_mut(id) else { continue };
+            let Some(partition) = self.partitions.get_mut(id) else {
+                continue;
+            };
             if partition.commit(end) && progress.moved.last() != Some(&id) {
                 progress.moved.push(id);
             }

@@ -141,11 +141,7 @@ impl FrameHeader {
 }
 
 /// Whether the stored sum of `header` is right for the given segment and covered payload.
-pub fn sum_is_right(
-    header: &[u8; FRAME_HEADER_BYTES],
-    segment_epoch: u64,
-    covered: &[u8],
-) -> bool {
+pub fn sum_is_right(header: &[u8; FRAME_HEADER_BYTES], segment_epoch: u64, covered: &[u8]) -> bool {
     let stored = u32::from_le_bytes(field(header, CRC_AT));
     stored == checksum(header, segment_epoch, covered)
 }
@@ -207,7 +203,10 @@ mod tests {
             leader_epoch: LeaderEpoch(7),
             base_offset: Offset(1 << 40),
             append_time: Timestamp(1_700_000_000_000),
-            mark: Position { segment: SegmentNumber(9), offset: 4096 },
+            mark: Position {
+                segment: SegmentNumber(9),
+                offset: 4096,
+            },
         }
     }
 
@@ -216,7 +215,10 @@ mod tests {
         let bytes = header().encode(5, b"prefix");
         assert_eq!(bytes[0..4], [4, 3, 2, 1]);
         assert_eq!(bytes[4..8], [1, 1, 0, 0]);
-        assert_eq!(bytes[8..16], [0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11]);
+        assert_eq!(
+            bytes[8..16],
+            [0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11]
+        );
         assert_eq!(bytes[16..20], [0x24, 0x23, 0x22, 0x21]);
         assert_eq!(bytes[20..24], [7, 0, 0, 0]);
         assert_eq!(bytes[24..32], [0, 0, 0, 0, 0, 1, 0, 0]);
@@ -241,7 +243,11 @@ mod tests {
 
     #[test]
     fn bind_payload_round_trips() {
-        let key = PartitionKey { view: 3, topic: uuid::Uuid::from_u128(77), partition: -1 };
+        let key = PartitionKey {
+            view: 3,
+            topic: uuid::Uuid::from_u128(77),
+            partition: -1,
+        };
         assert_eq!(decode_bind(&encode_bind(&key)), Some(key));
         assert_eq!(decode_bind(&[0; 23]), None);
     }

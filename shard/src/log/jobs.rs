@@ -33,15 +33,37 @@ pub struct Stretch {
 
 #[derive(Debug)]
 pub(super) enum Work {
-    Sync { stretches: Vec<Stretch> },
-    Prepare { number: SegmentNumber, bytes_min: u64, bytes: u64, prefault: u64 },
-    Discard { map: MapWriter },
-    Prefault { stretch: Stretch },
-    WriteIndex { index: Arc<SegmentIndex>, stamp: IndexStamp },
-    WriteCheckpoint { path: PathBuf, bytes: Vec<u8>, replaces: Vec<PathBuf> },
-    Delete { segments: Vec<SegmentNumber> },
+    Sync {
+        stretches: Vec<Stretch>,
+    },
+    Prepare {
+        number: SegmentNumber,
+        bytes_min: u64,
+        bytes: u64,
+        prefault: u64,
+    },
+    Discard {
+        map: MapWriter,
+    },
+    Prefault {
+        stretch: Stretch,
+    },
+    WriteIndex {
+        index: Arc<SegmentIndex>,
+        stamp: IndexStamp,
+    },
+    WriteCheckpoint {
+        path: PathBuf,
+        bytes: Vec<u8>,
+        replaces: Vec<PathBuf>,
+    },
+    Delete {
+        segments: Vec<SegmentNumber>,
+    },
     /// Unmaps segments that left the warm window; the drop is the work.
-    Unmap { maps: Vec<MapWriter> },
+    Unmap {
+        maps: Vec<MapWriter>,
+    },
 }
 
 /// One piece of blocking work.
@@ -61,26 +83,42 @@ pub struct Done {
 #[derive(Debug)]
 pub(super) enum Outcome {
     Synced(io::Result<()>),
-    Prepared { number: SegmentNumber, result: io::Result<MapWriter> },
-    Prefaulted { result: io::Result<()> },
-    IndexWritten { number: SegmentNumber, result: io::Result<()> },
+    Prepared {
+        number: SegmentNumber,
+        result: io::Result<MapWriter>,
+    },
+    Prefaulted {
+        result: io::Result<()>,
+    },
+    IndexWritten {
+        number: SegmentNumber,
+        result: io::Result<()>,
+    },
     CheckpointWritten(io::Result<()>),
-    Deleted { result: io::Result<()> },
+    Deleted {
+        result: io::Result<()>,
+    },
     Unmapped,
     /// The thread that ran the job died on it.
-    Panicked(Lane),
+    Panicked,
 }
 
 impl std::fmt::Debug for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Job").field("dir", &self.dir).field("work", &self.work).finish()
+        f.debug_struct("Job")
+            .field("dir", &self.dir)
+            .field("work", &self.work)
+            .finish()
     }
 }
 
 impl Done {
     /// Says that a job did not come back. The log trusts nothing it had been doing.
-    pub fn panicked(lane: Lane) -> Done {
-        Done { outcome: Outcome::Panicked(lane), took: Duration::ZERO }
+    pub fn panicked() -> Done {
+        Done {
+            outcome: Outcome::Panicked,
+            took: Duration::ZERO,
+        }
     }
 
     /// How long the job ran.
@@ -108,20 +146,31 @@ impl Job {
     /// Does the work. Blocks.
     pub fn run(self) -> Done {
         let started = Instant::now();
-        let outcome = self.work(&*self.disk.clone());
-        Done { outcome, took: started.elapsed() }
+        let disk = self.disk.clone();
+        let outcome = self.work(&*disk);
+        Done {
+            outcome,
+            took: started.elapsed(),
+        }
     }
 
     fn work(self, disk: &dyn Disk) -> Outcome {
         match self.work {
             Work::Sync { stretches } => Outcome::Synced(
-                stretches.iter().try_for_each(|s| disk.sync_map(&s.map, s.from, s.to)),
+                stretches
+                    .iter()
+                    .try_for_each(|s| disk.sync_map(&s.map, s.from, s.to)),
             ),
-            Work::Prepare { number, bytes_min, bytes, prefault } => {
+            Work::Prepare {
+                number,
+                bytes_min,
+                bytes,
+                prefault,
+            } => {
                 let path = self.dir.join(segment_name(number));
-                let made = disk.space(&self.dir).and_then(|space| {
-                    disk.create_map(&path, affordable(space, bytes_min, bytes))
-                });
+                let made = disk
+                    .space(&self.dir)
+                    .and_then(|space| disk.create_map(&path, affordable(space, bytes_min, bytes)));
                 let result = made.and_then(|map| {
                     let ahead = prefault.min(map.map().bytes() as u64);
                     disk.prefault(map.map(), 0, ahead).map(|()| map)
@@ -132,18 +181,30 @@ impl Job {
                 let result = remove(disk, map.map().path().to_path_buf());
                 Outcome::Deleted { result }
             }
-            Work::Prefault { stretch: Stretch { map, from, to } } => {
-                Outcome::Prefaulted { result: disk.prefault(&map, from, to) }
-            }
+            Work::Prefault {
+                stretch: Stretch { map, from, to },
+            } => Outcome::Prefaulted {
+                result: disk.prefault(&map, from, to),
+            },
             Work::WriteIndex { index, stamp } => {
                 let path = self.dir.join(index_name(stamp.number));
                 let result = disk.publish(&path, &index.encode(&stamp));
-                Outcome::IndexWritten { number: stamp.number, result }
+                Outcome::IndexWritten {
+                    number: stamp.number,
+                    result,
+                }
             }
-            Work::WriteCheckpoint { path, bytes, replaces } => {
+            Work::WriteCheckpoint {
+                path,
+                bytes,
+                replaces,
+            } => {
                 let written = disk.publish(&path, &bytes);
-                let result = written
-                    .and_then(|()| replaces.iter().try_for_each(|old| remove(disk, old.clone())));
+                let result = written.and_then(|()| {
+                    replaces
+                        .iter()
+                        .try_for_each(|old| remove(disk, old.clone()))
+                });
                 Outcome::CheckpointWritten(result)
             }
             Work::Delete { segments } => {
@@ -187,8 +248,16 @@ pub(super) fn stretches<'a>(
     maps.filter(|(number, _)| *number >= from.segment && *number <= to.segment)
         .map(|(number, writer)| Stretch {
             map: writer.map().clone(),
-            from: if number == from.segment { u64::from(from.offset) } else { 0 },
-            to: if number == to.segment { u64::from(to.offset) } else { writer.published() as u64 },
+            from: if number == from.segment {
+                u64::from(from.offset)
+            } else {
+                0
+            },
+            to: if number == to.segment {
+                u64::from(to.offset)
+            } else {
+                writer.published() as u64
+            },
         })
         .filter(|stretch| stretch.from < stretch.to)
         .collect()

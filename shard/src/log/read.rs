@@ -7,7 +7,7 @@ use super::engine::Log;
 use super::header::{index_name, segment_name};
 use super::index::{BatchEntry, Directory, IndexError};
 use super::segments::Sealed;
-use crate::batch::lookup;
+use crate::batch::{self, BatchHeader, Expander, Limits};
 use crate::disk::{Disk, MapWriter, ReadFile, SharedBytes};
 use crate::ids::{DenseId, LeaderEpoch, Offset, SegmentNumber, Timestamp};
 use crate::log::frame::FRAME_HEADER_BYTES;
@@ -51,7 +51,11 @@ pub enum ReadError {
     #[error("the log does not know this partition")]
     Unknown,
     #[error("offset {from} is outside {log_start}..={log_end}")]
-    OutOfRange { from: Offset, log_start: Offset, log_end: Offset },
+    OutOfRange {
+        from: Offset,
+        log_start: Offset,
+        log_end: Offset,
+    },
 }
 
 /// Why a cold read came back without bytes.
@@ -86,6 +90,8 @@ pub struct TimeSeek {
     disk: Arc<dyn Disk>,
     segment: PathBuf,
     entries: Entries,
+    /// The partition's log start.
+    from: Offset,
     until: Offset,
     target: TimeTarget,
 }
@@ -125,16 +131,27 @@ impl Log {
         let offsets = partition.offsets(self.spec.run);
         let (log_start, log_end) = (offsets.log_start, offsets.log_end);
         if ask.from < log_start || ask.from > log_end {
-            return Err(ReadError::OutOfRange { from: ask.from, log_start, log_end });
+            return Err(ReadError::OutOfRange {
+                from: ask.from,
+                log_start,
+                log_end,
+            });
         }
         let until = match ask.until {
             Until::HighWatermark => offsets.high_watermark,
             Until::LastStable => offsets.last_stable,
         };
-        let mut plan = ReadPlan { offsets, slices: Vec::new(), bytes: 0, cold: None };
+        let mut plan = ReadPlan {
+            offsets,
+            slices: Vec::new(),
+            bytes: 0,
+            cold: None,
+        };
         let mut at = ask.from;
         while at < until {
-            let Some(run) = partition.run_at(at) else { break };
+            let Some(run) = partition.run_at(at) else {
+                break;
+            };
             let first = plan.slices.is_empty();
             let Some((writer, entries)) = self.warm(run.segment, id) else {
                 if first {
@@ -185,12 +202,16 @@ impl Log {
         from: Offset,
         until: Offset,
     ) -> Entries {
-        let known = self.segments.get(number).and_then(|sealed: &Sealed| sealed.index.as_ref());
+        let known = self
+            .segments
+            .get(number)
+            .and_then(|sealed: &Sealed| sealed.index.as_ref());
         match known {
             Some(index) => Entries::Known(wanted(index.entries(id), from, until).to_vec()),
-            None => {
-                Entries::File { path: self.spec.dir.join(index_name(number)), dense: id }
-            }
+            None => Entries::File {
+                path: self.spec.dir.join(index_name(number)),
+                dense: id,
+            },
         }
     }
 
@@ -213,6 +234,7 @@ impl Log {
             disk: self.disk.clone(),
             segment: self.spec.dir.join(segment_name(run.segment)),
             entries,
+            from: partition.log_start(),
             until,
             target,
         })
@@ -261,7 +283,8 @@ fn push_slices(
         if !first && plan.bytes + bytes > ask.bytes_max {
             return false;
         }
-        plan.slices.push(writer.share(entry.frame_at as usize + FRAME_HEADER_BYTES, bytes));
+        plan.slices
+            .push(writer.share(entry.frame_at as usize + FRAME_HEADER_BYTES, bytes));
         plan.bytes += bytes;
     }
     true
@@ -337,9 +360,9 @@ fn read_batch(
         }
         done += read;
     }
-    let batch = &into[from..];
-    let right = crate::batch::BatchHeader::parse(batch).is_ok_and(|header| {
-        header.base_offset == entry.base.0 && crate::batch::crc_of(batch) == header.crc
+    let right = BatchHeader::split(&into[from..]).is_ok_and(|(header, body, rest)| {
+        let whole = rest.is_empty() && header.crc_with(body) == header.crc;
+        whole && header.base_offset == entry.base
     });
     if right {
         Ok(())
@@ -352,20 +375,26 @@ impl TimeSeek {
     /// Finds the record. Blocks. `None` when no record below the reader's bound matches.
     pub fn run(self) -> Result<Option<Found>, ColdError> {
         let entries = self.entries.load(&*self.disk)?;
-        let visible = wanted(&entries, Offset(0), self.until);
-        let Some(entry) = candidate(visible, self.target) else { return Ok(None) };
+        let visible = wanted(&entries, self.from, self.until);
+        let Some(entry) = candidate(visible, self.target) else {
+            return Ok(None);
+        };
         let file = self.disk.open(&self.segment)?;
         let mut batch = Vec::new();
         read_batch(&*file, entry, &mut batch)?;
+        let (limits, mut expander) = (Limits::default(), Expander::default());
         let found = match self.target {
-            TimeTarget::AtOrAfter(time) => lookup::first_at_or_after(&batch, time),
-            TimeTarget::Greatest => lookup::greatest_timestamp(&batch),
+            TimeTarget::AtOrAfter(time) => {
+                batch::find_time(&batch, time, self.from, &limits, &mut expander)
+            }
+            TimeTarget::Greatest => batch::find_latest(&batch, &limits, &mut expander),
         };
         let found = found.map_err(|_| ColdError::Damaged(entry.frame_at))?;
-        Ok(found.map(|(offset, timestamp)| Found {
+        let leader_epoch = entry.leader_epoch;
+        Ok(found.map(|batch::Found { offset, timestamp }| Found {
             offset,
             timestamp,
-            leader_epoch: entry.leader_epoch,
+            leader_epoch,
         }))
     }
 }

@@ -5,9 +5,9 @@
 //! writer may have put it, carries the next sequence and is whole; anything else ends the scan.
 
 use super::frame::{next_page, next_slot, sum_is_right, FrameHeader, Kind, FRAME_HEADER_BYTES};
-use crate::batch::{self, BatchHeader, HEADER_BYTES};
+use crate::batch::BatchHeader;
 use crate::disk::ReadFile;
-use crate::ids::{Position, SegmentNumber, Sequence};
+use crate::ids::{Position, Sequence};
 use std::io;
 
 /// How much is read at a time.
@@ -48,13 +48,23 @@ pub struct Beyond {
     pub mark: Position,
     /// Where the first such frame starts.
     pub first_at: u32,
+    /// Where the last such frame ends.
+    pub end: u64,
 }
 
 impl<'a> Scanner<'a> {
     /// Starts at `from`, where the frame with sequence `next` is expected.
     pub fn new(file: &'a dyn ReadFile, epoch: u64, from: u32, next: Sequence) -> Scanner<'a> {
         let window = Vec::new();
-        Scanner { file, epoch, limit: u32::MAX, end: from, next, window, window_at: 0 }
+        Scanner {
+            file,
+            epoch,
+            limit: u32::MAX,
+            end: from,
+            next,
+            window,
+            window_at: 0,
+        }
     }
 
     /// Accepts no frame that ends after `limit`.
@@ -81,18 +91,28 @@ impl<'a> Scanner<'a> {
         if found.is_none() && page != slot {
             found = self.check(page)?.map(|header| (page, header));
         }
-        let Some((at, header)) = found else { return Ok(None) };
+        let Some((at, header)) = found else {
+            return Ok(None);
+        };
         self.end = at + header.frame_bytes() as u32;
         self.next = Sequence(self.next.0 + 1);
         let from = (at - self.window_at) as usize + FRAME_HEADER_BYTES;
         let payload = &self.window[from..from + header.payload_bytes as usize];
-        Ok(Some(Frame { at, header, payload }))
+        Ok(Some(Frame {
+            at,
+            header,
+            payload,
+        }))
     }
 
     /// The header of a whole frame at `at` with the expected sequence. Its bytes are in the window.
     fn check(&mut self, at: u32) -> io::Result<Option<FrameHeader>> {
-        let Some(raw) = self.peek_header(at)? else { return Ok(None) };
-        let Some(header) = FrameHeader::parse(&raw) else { return Ok(None) };
+        let Some(raw) = self.peek_header(at)? else {
+            return Ok(None);
+        };
+        let Some(header) = FrameHeader::parse(&raw) else {
+            return Ok(None);
+        };
         if header.sequence != self.next || !self.fits(at, &header) {
             return Ok(None);
         }
@@ -139,7 +159,9 @@ impl<'a> Scanner<'a> {
         self.window.resize(count.max(WINDOW_BYTES), 0);
         let mut done = kept;
         while done < self.window.len() {
-            let read = self.file.read_at(u64::from(at) + done as u64, &mut self.window[done..])?;
+            let read = self
+                .file
+                .read_at(u64::from(at) + done as u64, &mut self.window[done..])?;
             if read == 0 {
                 break;
             }
@@ -159,7 +181,12 @@ impl<'a> Scanner<'a> {
                 Some(header) => {
                     let first_at = beyond.map_or(at, |seen| seen.first_at);
                     let mark = beyond.map_or(header.mark, |seen| seen.mark.max(header.mark));
-                    beyond = Some(Beyond { mark, first_at });
+                    let end = u64::from(at) + header.frame_bytes();
+                    beyond = Some(Beyond {
+                        mark,
+                        first_at,
+                        end,
+                    });
                     at = next_slot(at + header.frame_bytes() as u32);
                 }
                 None => at += 8,
@@ -173,7 +200,9 @@ impl<'a> Scanner<'a> {
         at: u32,
         raw: &[u8; FRAME_HEADER_BYTES],
     ) -> io::Result<Option<FrameHeader>> {
-        let Some(header) = FrameHeader::parse(raw) else { return Ok(None) };
+        let Some(header) = FrameHeader::parse(raw) else {
+            return Ok(None);
+        };
         if header.sequence < self.next || !self.fits(at, &header) {
             return Ok(None);
         }
@@ -188,13 +217,8 @@ impl<'a> Scanner<'a> {
 
 /// Whether the bytes are one record batch with the right length and sum.
 fn batch_is_whole(payload: &[u8]) -> bool {
-    let Ok(header) = BatchHeader::parse(payload) else { return false };
-    payload.len() >= HEADER_BYTES
-        && header.total_bytes() == payload.len()
-        && batch::crc_of(payload) == header.crc
-}
-
-/// A position in the segment with the given number.
-pub fn position(segment: SegmentNumber, offset: u32) -> Position {
-    Position { segment, offset }
+    let Ok((header, body, rest)) = BatchHeader::split(payload) else {
+        return false;
+    };
+    rest.is_empty() && header.crc_with(body) == header.crc
 }

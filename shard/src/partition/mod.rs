@@ -113,18 +113,20 @@ impl Partition {
 
     /// A batch now lies in `segment`: the log end moves behind it, and under a flush policy that
     /// does not wait so does the high watermark.
-    pub fn extend(&mut self, segment: SegmentNumber, entry: &BatchEntry) {
+    /// True when it is the partition's first batch in that segment.
+    pub fn extend(&mut self, segment: SegmentNumber, entry: &BatchEntry) -> bool {
         let end = entry.end();
         let visible = match self.settings.flush {
             Flush::Commit => self.high_watermark,
             Flush::Interval | Flush::Os => end,
         };
         self.advance(self.log_start, visible, end);
-        self.add_to_runs(segment, entry);
+        self.add_to_runs(segment, entry)
     }
 
     /// Records where a batch lies without moving an offset.
-    pub fn add_to_runs(&mut self, segment: SegmentNumber, entry: &BatchEntry) {
+    pub fn add_to_runs(&mut self, segment: SegmentNumber, entry: &BatchEntry) -> bool {
+        let runs = self.runs.len();
         match self.runs.back_mut().filter(|run| run.segment == segment) {
             Some(run) => {
                 run.end = entry.end();
@@ -139,12 +141,16 @@ impl Partition {
                 batch_bytes: u64::from(entry.batch_bytes),
             }),
         }
+        self.runs.len() > runs
     }
 
     /// Adds a run read from an index; it is behind all others.
     pub fn push_run(&mut self, run: Run) {
         if let Some(last) = self.runs.back() {
-            assert!(last.segment < run.segment && last.end <= run.base, "runs ascend");
+            assert!(
+                last.segment < run.segment && last.end <= run.base,
+                "runs ascend"
+            );
         }
         self.runs.push_back(run);
     }
@@ -167,7 +173,11 @@ impl Partition {
     }
 
     fn drop_runs_below(&mut self, log_start: Offset) -> Vec<Run> {
-        let past = self.runs.iter().take_while(|run| run.end <= log_start).count();
+        let past = self
+            .runs
+            .iter()
+            .take_while(|run| run.end <= log_start)
+            .count();
         self.runs.drain(..past).collect()
     }
 

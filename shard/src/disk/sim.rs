@@ -1,5 +1,0 @@
-//! The simulated disk.
-
-mod pages;
-
-pub(super) use pages::Pages;

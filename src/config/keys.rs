@@ -1,0 +1,308 @@
+//! Every key of the broker, once: field, type, name, bounds, default, meaning.
+//!
+//! The table below becomes the struct [`Config`], the list [`KEYS`] and `config/basalt.toml`. A
+//! field is its key with dots as underscores. What Kafka has a name for keeps it. A key whose
+//! feature is not built yet is marked `planned`: it is read and checked, and `basalt config check`
+//! says that it has no effect.
+
+use std::path::PathBuf;
+
+use super::choice::{Advertise, Cleanup, Compression, Flush, TimestampType};
+use super::load::Entry;
+use super::value::{HostPort, Kind, Setting};
+
+/// One key. `default` is written as a person would write it.
+#[derive(Debug, PartialEq)]
+pub struct Key {
+    pub section: &'static str,
+    pub name: &'static str,
+    pub kind: Kind,
+    pub default: &'static str,
+    pub meaning: &'static str,
+    pub effect: Effect,
+}
+
+/// Whether a key does anything in this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Live,
+    Planned,
+}
+
+const KIB: i64 = 1 << 10;
+const MIB: i64 = 1 << 20;
+const GIB: i64 = 1 << 30;
+const SECOND: i64 = 1_000;
+const MINUTE: i64 = 60 * SECOND;
+const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+const NO_END: i64 = i64::MAX;
+
+const fn count(min: i64, max: i64) -> Kind {
+    Kind::Count { min, max }
+}
+
+const fn bytes(min: i64, max: i64) -> Kind {
+    Kind::Bytes { min, max }
+}
+
+const fn millis(min: i64, max: i64) -> Kind {
+    Kind::Millis { min, max }
+}
+
+macro_rules! keys {
+    ($([$section:literal] $($field:ident: $type:ty = $name:literal, $kind:expr, $default:literal,
+        $effect:ident, $meaning:literal;)*)*) => {
+        /// The effective configuration: defaults < file < flags < `--set`.
+        #[derive(Clone, Debug)]
+        pub struct Config {
+            $($(#[doc = $meaning] pub $field: $type,)*)*
+            /// Every key in table order, with its value and where that came from.
+            pub entries: Vec<Entry>,
+        }
+
+        pub static KEYS: &[Key] = &[$($(Key {
+            section: $section,
+            name: $name,
+            kind: $kind,
+            default: $default,
+            meaning: $meaning,
+            effect: Effect::$effect,
+        },)*)*];
+
+        impl Config {
+            /// `entries` holds one entry per key, in table order.
+            pub(super) fn from_entries(entries: Vec<Entry>) -> Config {
+                let mut in_order = entries.iter();
+                Config { $($($field: typed(in_order.next()),)*)* entries }
+            }
+        }
+
+        #[cfg(test)]
+        const FIELDS: &[&str] = &[$($(stringify!($field),)*)*];
+    };
+}
+
+/// A key's bounds are within its type's; both stand in one line of the table and a test tries both
+/// ends, so a mismatch is an error of the table, never of the user.
+fn typed<T: Setting>(entry: Option<&Entry>) -> T {
+    match entry.map(|entry| (entry.key.name, T::from_value(&entry.value))) {
+        Some((_, Some(value))) => value,
+        Some((name, None)) => panic!("the key table gives {name} a type that cannot hold it"),
+        None => panic!("the key table has more keys than there are values"),
+    }
+}
+
+keys! {
+["Data"]
+data_dir: PathBuf = "data.dir", Kind::Path, "./basalt-data", Live,
+    "The directory that holds the logs and everything else the broker keeps. One broker at a time.";
+reserve_bytes: Option<u64> = "reserve.bytes", bytes(-1, NO_END), "-1", Live,
+    "Disk space set aside for the broker's own records, so that deletions and retention still work \
+     when the disk is full. -1: the larger of 16MiB and one segment. Never more than 1/8 of the \
+     file system.";
+
+["Clients"]
+listen: HostPort = "listen", Kind::Address, "127.0.0.1:9092", Live,
+    "Where Kafka clients connect. Port 0 takes a free one. With advertise = \"per-core\" core N \
+     listens on this port + N as well.";
+advertised: Option<HostPort> = "advertised", Kind::AddressOrNone, "", Live,
+    "The address clients are told to connect to, when it is not the one listened on (containers, \
+     port mappings). Port 0 stands for the port listened on. Needed when listening on every \
+     interface.";
+advertise: Advertise = "advertise", Kind::Choice(Advertise::NAMES), "one", Live,
+    "one: clients see one broker and any port mapping works. per-core: clients see every core as \
+     a broker of its own and go straight to the core that owns a partition.";
+http: Option<HostPort> = "http", Kind::AddressOrNone, "", Live,
+    "Where metrics are served over HTTP, for `basalt stats` and Prometheus. Empty: nowhere.";
+
+["Threads"]
+cores: u32 = "cores", count(0, 256), "0", Live,
+    "Threads that serve clients and own logs, pinned when there are as many CPUs. 0: the CPUs \
+     less a quarter of them (rounded up), at least 1.";
+workers: u32 = "workers", count(0, 256), "0", Live,
+    "Threads at idle priority for cold reads, segment preparation and large batches. 0: as many \
+     as CPUs are left beside the cores, at least 1.";
+shutdown_grace_ms: i64 = "shutdown.grace.ms", millis(0, HOUR), "10s", Live,
+    "How long a stopping broker waits for requests it has begun, before it closes connections.";
+log_level: String = "log.level", Kind::Text, "info", Live,
+    "What the broker says about itself on standard error: error, warn, info, debug, trace, or a \
+     filter per module like \"info,basalt::net=debug\".";
+
+["Durability"]
+flush: Flush = "flush", Kind::Choice(Flush::NAMES), "commit", Live,
+    "When acks=all is answered and records become visible, for topics that do not say it \
+     themselves. commit: after a sync, survives a power cut. interval: at the append, a sync \
+     follows within flush.interval.ms. os: at the append, as Apache Kafka does by default; \
+     survives a killed process, not a power cut.";
+flush_interval_ms: i64 = "flush.interval.ms", millis(1, MINUTE), "100ms", Live,
+    "With flush = \"interval\": the longest time an answered record may be without a sync.";
+log_background_sync_ms: i64 = "log.background.sync.ms", millis(1, HOUR), "1s", Live,
+    "With flush = \"os\": a sync starts at least this often while there is something to sync.";
+log_background_sync_bytes: u64 = "log.background.sync.bytes", bytes(MIB, GIB), "64MiB", Live,
+    "With flush = \"os\": a sync starts at the latest when so many bytes of a log are not synced.";
+log_unsynced_max_bytes: u64 = "log.unsynced.max.bytes", bytes(64 * KIB, GIB), "16MiB", Live,
+    "With flush = \"commit\": bytes of a log that may wait for a sync before produces are held \
+     back. More means more throughput and slower answers.";
+log_sync_stall_ms: i64 = "log.sync.stall.ms", millis(10, HOUR), "1s", Live,
+    "When a sync takes longer than this, produces to its log wait until it is done.";
+log_mark_idle_ms: i64 = "log.mark.idle.ms", millis(1, HOUR), "200ms", Live,
+    "A log that has been idle for this long after a sync writes down how far it is durable.";
+
+["Log"]
+log_segment_bytes: u64 = "log.segment.bytes", bytes(MIB, GIB), "256MiB", Live,
+    "The full size of a segment file. A log holds the batches of many partitions, so this is not \
+     Kafka's per-partition segment.bytes. Segments are smaller while the log or the disk is small.";
+log_segment_initial_bytes: u64 = "log.segment.initial.bytes", bytes(64 * KIB, GIB), "8MiB", Live,
+    "The size of a new log's first segment; the following ones double up to log.segment.bytes.";
+log_prefault_bytes: u64 = "log.prefault.bytes", bytes(64 * KIB, 256 * MIB), "8MiB", Live,
+    "How far ahead of the end of a log its memory is made ready.";
+log_warm_bytes: u64 = "log.warm.bytes", bytes(MIB, 64 * GIB), "256MiB", Live,
+    "The last bytes of each log are sent to consumers straight from mapped memory; older ones are \
+     read from the disk by a worker.";
+log_inline_max_bytes: u64 = "log.inline.max.bytes", bytes(64 * KIB, 256 * MIB), "4MiB", Live,
+    "Larger batches are checked, written and synced by a worker into a file of their own.";
+log_index_cache_bytes: u64 = "log.index.cache.bytes", bytes(MIB, 64 * GIB), "64MiB", Live,
+    "Memory for the indexes of sealed segments, over all cores.";
+log_retention_check_interval_ms: i64 = "log.retention.check.interval.ms", millis(100, DAY),
+    "30s", Live,
+    "How often a log looks for records that retention no longer keeps.";
+hot_bytes: u64 = "hot.bytes", bytes(0, NO_END), "8GiB", Planned,
+    "How much recent history is kept as raw log after it has become part of a table.";
+hot_ms: i64 = "hot.ms", millis(0, NO_END), "24h", Planned,
+    "How long recent history is kept as raw log after it has become part of a table.";
+
+["Topics"]
+auto_create_topics_enable: bool = "auto.create.topics.enable", Kind::Bool, "true", Live,
+    "Whether a client that asks for a topic that is not there creates it.";
+delete_topic_enable: bool = "delete.topic.enable", Kind::Bool, "true", Live,
+    "Whether clients may delete topics.";
+num_partitions: i32 = "num.partitions", count(1, 10_000), "1", Live,
+    "Partitions of a topic whose creator does not say how many.";
+default_replication_factor: i32 = "default.replication.factor", count(1, 32_767), "1", Live,
+    "Taken when a topic's creator does not say. There is one copy whatever it says: accepted for \
+     tools that expect it.";
+partitions_max: u32 = "partitions.max", count(1, 10_000_000), "200_000", Live,
+    "Partitions the broker may hold; topics that would pass it are refused.";
+topic_partitions_max: i32 = "topic.partitions.max", count(1, 1_000_000), "100_000", Live,
+    "Partitions one topic may have.";
+
+["Topic defaults"]
+log_cleanup_policy: Cleanup = "log.cleanup.policy", Kind::Choices(Cleanup::NAMES), "delete", Live,
+    "What happens to old records. compact requires keys already, but does not remove records yet.";
+log_retention_ms: Option<i64> = "log.retention.ms", millis(-1, NO_END), "7d", Live,
+    "How long records are kept. -1: for ever.";
+log_retention_bytes: Option<i64> = "log.retention.bytes", bytes(-1, NO_END), "-1", Live,
+    "How many bytes of each partition are kept. -1: all.";
+message_max_bytes: i32 = "message.max.bytes", bytes(0, GIB), "1_048_588", Live,
+    "The largest batch a producer may send, as it is on the wire.";
+log_message_timestamp_type: TimestampType = "log.message.timestamp.type",
+    Kind::Choice(TimestampType::NAMES), "CreateTime", Live,
+    "CreateTime: the producer's clock. LogAppendTime: the broker's, at the append.";
+log_message_timestamp_before_max_ms: i64 = "log.message.timestamp.before.max.ms",
+    millis(0, NO_END), "9223372036854775807", Live,
+    "How far a producer's timestamp may lie in the past.";
+log_message_timestamp_after_max_ms: i64 = "log.message.timestamp.after.max.ms",
+    millis(0, NO_END), "1h", Live,
+    "How far a producer's timestamp may lie in the future.";
+compression_type: Compression = "compression.type", Kind::Choice(Compression::NAMES), "producer",
+    Planned,
+    "The codec of stored batches. Batches are kept as the producer sent them, whatever it says.";
+min_insync_replicas: i32 = "min.insync.replicas", count(1, 32_767), "1", Planned,
+    "Copies that acks=all asks for. There is one copy: accepted for tools that expect it.";
+
+["Limits"]
+socket_request_max_bytes: u64 = "socket.request.max.bytes", bytes(64 * KIB, 2 * GIB - 1),
+    "100MiB", Live,
+    "The largest request. A connection that announces more is closed.";
+connection_unauthenticated_max_bytes: u64 = "connection.unauthenticated.max.bytes",
+    bytes(4 * KIB, 16 * MIB), "64KiB", Planned,
+    "The largest request before a client has authenticated, where it has to.";
+max_connections: u32 = "max.connections", count(1, 1_000_000), "20_000", Live,
+    "Connections the broker holds; more are closed at once.";
+max_connections_per_ip: Option<u32> = "max.connections.per.ip", count(-1, 1_000_000), "-1", Live,
+    "Connections from one address. -1: no limit of its own.";
+connections_max_idle_ms: Option<i64> = "connections.max.idle.ms", millis(-1, NO_END), "10min",
+    Live,
+    "A connection without a request for this long is closed. -1: never.";
+connection_setup_ms: i64 = "connection.setup.ms", millis(100, HOUR), "10s", Live,
+    "A new connection whose first request is not complete by then is closed.";
+connection_stall_ms: i64 = "connection.stall.ms", millis(100, HOUR), "30s", Live,
+    "A connection that stops in the middle of a request, or takes none of its replies, for this \
+     long is closed.";
+connection_requests_max: u32 = "connection.requests.max", count(1, 100_000), "256", Live,
+    "Requests of one connection that may be waiting for their replies; the rest is not read yet.";
+connection_request_bytes: u64 = "connection.request.bytes", bytes(64 * KIB, 2 * GIB), "16MiB",
+    Live,
+    "Bytes of one connection's requests that may be in memory before no more are read. One request \
+     is always let in.";
+connection_reply_bytes: u64 = "connection.reply.bytes", bytes(64 * KIB, 2 * GIB), "16MiB", Live,
+    "Bytes of one connection's replies that may wait to be sent before no more requests are read.";
+core_request_bytes: u64 = "core.request.bytes", bytes(MIB, 64 * GIB), "256MiB", Live,
+    "Bytes of requests that may be in memory on one core, over all its connections.";
+core_reply_bytes: u64 = "core.reply.bytes", bytes(MIB, 64 * GIB), "256MiB", Live,
+    "Bytes of replies that may wait to be sent on one core, over all its connections.";
+fetch_max_bytes: u64 = "fetch.max.bytes", bytes(KIB, GIB), "55MiB", Live,
+    "The most records one fetch is answered with, whatever the client asks for. The first batch is \
+     always sent whole.";
+message_decompressed_max_bytes: u64 = "message.decompressed.max.bytes",
+    bytes(64 * KIB, 64 * GIB), "256MiB", Live,
+    "What the records of one batch may come to when decompressed; a batch beyond it is refused.";
+producer_id_expiration_ms: i64 = "producer.id.expiration.ms", millis(1, NO_END), "1d", Live,
+    "A partition forgets an idempotent producer that has not written to it for this long.";
+producers_max_per_partition: u32 = "producers.max.per.partition", count(1, 10_000_000), "10_000",
+    Live,
+    "Idempotent producers one partition remembers; beyond it those longest silent are forgotten.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Origin;
+
+    #[test]
+    fn a_field_is_its_key_with_underscores() {
+        for (key, field) in KEYS.iter().zip(FIELDS) {
+            assert_eq!(key.name.replace(['.', '-'], "_"), **field);
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_meanings_are_sentences() {
+        for (index, key) in KEYS.iter().enumerate() {
+            assert!(
+                KEYS[..index].iter().all(|other| other.name != key.name),
+                "{}",
+                key.name
+            );
+            assert!(key.meaning.ends_with('.'), "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn both_ends_of_all_bounds_fit_the_fields() {
+        let at = |end: fn(i64, i64) -> i64| {
+            let entry = |key: &'static Key| {
+                let text = match key.kind {
+                    Kind::Count { min, max }
+                    | Kind::Bytes { min, max }
+                    | Kind::Millis { min, max } => end(min, max).to_string(),
+                    Kind::Choice(words) | Kind::Choices(words) => {
+                        words[end(0, words.len() as i64 - 1) as usize].to_string()
+                    }
+                    _ => key.default.to_string(),
+                };
+                let value = key.kind.parse(&text).unwrap();
+                Entry {
+                    key,
+                    value,
+                    text,
+                    origin: Origin::Default,
+                }
+            };
+            Config::from_entries(KEYS.iter().map(entry).collect())
+        };
+        assert_eq!(at(|min, _| min).log_retention_ms, None);
+        assert_eq!(at(|_, max| max).log_retention_ms, Some(i64::MAX));
+    }
+}
