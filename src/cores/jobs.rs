@@ -105,7 +105,7 @@ impl Lanes {
         let home = home.clone();
         let errand = Box::new(move || {
             let run = catch_unwind(AssertUnwindSafe(|| job.run()));
-            let done = run.unwrap_or_else(|_| Done::panicked(lane));
+            let done = run.unwrap_or_else(|_| Done::panicked());
             // The core is gone when the broker is dying; nobody is left to be told.
             let _ = home.unbounded_send(Finished { log, done });
         });

@@ -35,9 +35,7 @@ fn framed(body: &[u8]) -> Vec<u8> {
 fn reply(body: &[u8]) -> Reply {
     let body = Bytes::copy_from_slice(body);
     let prefix = Bytes::copy_from_slice(&(body.len() as i32).to_be_bytes());
-    Reply {
-        pieces: vec![Piece::Bytes(prefix), Piece::Bytes(body)],
-    }
+    Reply { pieces: vec![Piece::Bytes(prefix), Piece::Bytes(body)] }
 }
 
 impl Letters {
@@ -55,8 +53,7 @@ impl Service for Letters {
                 let (wait, guard) = (self.wait(), CountDrop(self.dropped.clone()));
                 Outcome::Pending(Pending::Later(Box::pin(async move {
                     let _guard = guard;
-                    wait.await
-                        .map_or(Finish::Close, |()| Finish::Reply(reply(&frame)))
+                    wait.await.map_or(Finish::Close, |()| Finish::Reply(reply(&frame)))
                 })))
             }
             Some(b'b') => {
@@ -67,10 +64,7 @@ impl Service for Letters {
             }
             Some(b'r') => {
                 let waiting: Vec<_> = self.waiting.borrow_mut().drain(..).collect();
-                let woken = waiting
-                    .into_iter()
-                    .filter_map(|sender| sender.send(()).ok())
-                    .count();
+                let woken = waiting.into_iter().filter_map(|sender| sender.send(()).ok()).count();
                 reply(&[woken as u8]).into()
             }
             Some(b's') => reply(&[self.dropped.get(), self.closed.get()]).into(),
@@ -97,9 +91,7 @@ fn check(limits: Limits, client: impl FnOnce(SocketAddr) + Send + 'static) -> Co
         let _done = done;
         client(address);
     });
-    let executor = LocalExecutorBuilder::new(Placement::Unbound)
-        .io_memory(64 << 10)
-        .make();
+    let executor = LocalExecutorBuilder::new(Placement::Unbound).io_memory(64 << 10).make();
     let counters = executor.expect("executor").run(async {
         let (net, service) = (CoreNet::new(limits), Rc::new(Letters::default()));
         let accepting = glommio::spawn_local(serve(listener, service, net.clone()));
@@ -116,9 +108,7 @@ fn check(limits: Limits, client: impl FnOnce(SocketAddr) + Send + 'static) -> Co
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("connect");
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .expect("timeout");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("timeout");
     stream
 }
 
@@ -142,10 +132,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 fn until(mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "it never came true"
-        );
+        assert!(start.elapsed() < Duration::from_secs(20), "it never came true");
         std::thread::yield_now();
     }
 }
@@ -155,17 +142,12 @@ fn pipelined_requests_of_all_sizes_are_answered_in_order() {
     let counters = check(Limits::default(), |address| {
         let mut stream = connect(address);
         let bodies: Vec<Vec<u8>> = (0..400usize)
-            .map(|i| {
-                (0..i * i * 3)
-                    .map(|at| (at % 13) as u8 + (i % 90) as u8)
-                    .collect()
-            })
+            .map(|i| (0..i * i * 3).map(|at| (at % 13) as u8 + (i % 90) as u8).collect())
             .collect();
         let mut sender = stream.try_clone().expect("clone");
         let all: Vec<u8> = bodies.iter().flat_map(|body| framed(body)).collect();
         let sending = std::thread::spawn(move || {
-            all.chunks(77_777)
-                .for_each(|part| sender.write_all(part).expect("send"));
+            all.chunks(77_777).for_each(|part| sender.write_all(part).expect("send"));
         });
         for body in &bodies {
             assert!(receive(&mut stream) == *body);
@@ -240,74 +222,53 @@ fn a_peer_that_goes_away_cancels_its_long_poll() {
 
 #[test]
 fn wrong_lengths_and_panics_close_only_their_connection() {
-    check(
-        Limits {
-            frame_bytes_max: 1000,
-            ..Limits::default()
-        },
-        |address| {
-            let mut other = connect(address);
-            let wrong = [
-                (-1i32).to_be_bytes().to_vec(),
-                i32::MAX.to_be_bytes().to_vec(),
-                1001i32.to_be_bytes().to_vec(),
-                framed(b"panic"),
-                framed(b"close"),
-            ];
-            for bytes in wrong {
-                let mut stream = connect(address);
-                send(&mut stream, b"echo");
-                stream.write_all(&bytes).expect("send");
-                assert_eq!(receive(&mut stream), b"echo");
-                assert!(is_closed(&mut stream), "after {bytes:?}");
-                send(&mut other, b"alive");
-                assert_eq!(receive(&mut other), b"alive");
-            }
-        },
-    );
+    check(Limits { frame_bytes_max: 1000, ..Limits::default() }, |address| {
+        let mut other = connect(address);
+        let wrong = [
+            (-1i32).to_be_bytes().to_vec(),
+            i32::MAX.to_be_bytes().to_vec(),
+            1001i32.to_be_bytes().to_vec(),
+            framed(b"panic"),
+            framed(b"close"),
+        ];
+        for bytes in wrong {
+            let mut stream = connect(address);
+            send(&mut stream, b"echo");
+            stream.write_all(&bytes).expect("send");
+            assert_eq!(receive(&mut stream), b"echo");
+            assert!(is_closed(&mut stream), "after {bytes:?}");
+            send(&mut other, b"alive");
+            assert_eq!(receive(&mut other), b"alive");
+        }
+    });
 }
 
 #[test]
 fn a_peer_that_does_not_receive_is_no_longer_read() {
-    let limits = Limits {
-        held_bytes_max: 4 << 20,
-        ..Limits::default()
-    };
+    let limits = Limits { held_bytes_max: 4 << 20, ..Limits::default() };
     let counters = check(limits, |address| {
         let mut stream = connect(address);
         let patience = Some(Duration::from_millis(300));
         stream.set_write_timeout(patience).expect("timeout");
         // 1 MiB of answer for each 10 KiB of request; the sockets' buffers take a few MiB.
         let request = framed(&[b'm'; 10_000]);
-        let sent = (0..2_000)
-            .take_while(|_| stream.write_all(&request).is_ok())
-            .count();
+        let sent = (0..2_000).take_while(|_| stream.write_all(&request).is_ok()).count();
         assert!(sent < 2_000, "all was read");
         assert_eq!(receive(&mut stream), vec![b'm'; 1 << 20]);
     });
-    assert!(
-        counters.requests < 100,
-        "{} requests were taken",
-        counters.requests
-    );
+    assert!(counters.requests < 100, "{} requests were taken", counters.requests);
 }
 
 #[test]
 fn connections_beyond_the_limit_are_closed() {
-    let counters = check(
-        Limits {
-            connections_max: 2,
-            ..Limits::default()
-        },
-        |address| {
-            let mut kept: Vec<TcpStream> = (0..2).map(|_| connect(address)).collect();
-            for stream in &mut kept {
-                send(stream, b"echo");
-                assert_eq!(receive(stream), b"echo");
-            }
-            assert!(is_closed(&mut connect(address)));
-        },
-    );
+    let counters = check(Limits { connections_max: 2, ..Limits::default() }, |address| {
+        let mut kept: Vec<TcpStream> = (0..2).map(|_| connect(address)).collect();
+        for stream in &mut kept {
+            send(stream, b"echo");
+            assert_eq!(receive(stream), b"echo");
+        }
+        assert!(is_closed(&mut connect(address)));
+    });
     assert_eq!((counters.accepted, counters.refused), (2, 1));
 }
 
@@ -316,14 +277,9 @@ fn a_port_in_use_is_refused_and_cores_share_or_split_ports() {
     let any = "127.0.0.1:0".parse().expect("address");
     let shared = bind(any, 3, false).expect("free port");
     let address = shared[0].local_addr().expect("bound");
-    assert!(shared
-        .iter()
-        .all(|one| one.local_addr().expect("bound") == address));
+    assert!(shared.iter().all(|one| one.local_addr().expect("bound") == address));
     assert!(matches!(bind(address, 1, false), Err(BindError::InUse(taken)) if taken == address));
     drop(shared);
     let last = SocketAddr::new(address.ip(), u16::MAX);
-    assert!(matches!(
-        bind(last, 2, true),
-        Err(BindError::PortsEnd { cores: 2, .. })
-    ));
+    assert!(matches!(bind(last, 2, true), Err(BindError::PortsEnd { cores: 2, .. })));
 }
