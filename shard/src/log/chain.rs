@@ -18,11 +18,7 @@ use std::sync::Arc;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("{doing} {}: {error}", path.display())]
-    Io {
-        doing: &'static str,
-        path: PathBuf,
-        error: io::Error,
-    },
+    Io { doing: &'static str, path: PathBuf, error: io::Error },
     #[error("{} is a file of another {what}", path.display())]
     Foreign { path: PathBuf, what: &'static str },
     #[error("{}: {error}", path.display())]
@@ -32,11 +28,7 @@ pub enum OpenError {
          restore the file, or cut the log there with `basalt log salvage`",
         path.display()
     )]
-    Damaged {
-        path: PathBuf,
-        at: u32,
-        mark: Position,
-    },
+    Damaged { path: PathBuf, at: u32, mark: Position },
     #[error(
         "{} is missing, although {} follows it; restore the file, or go on without it with \
          `basalt log salvage`",
@@ -74,11 +66,7 @@ pub(super) fn io_error<'a>(
     doing: &'static str,
     path: &'a Path,
 ) -> impl FnOnce(io::Error) -> OpenError + 'a {
-    move |error| OpenError::Io {
-        doing,
-        path: path.to_path_buf(),
-        error,
-    }
+    move |error| OpenError::Io { doing, path: path.to_path_buf(), error }
 }
 
 /// Reads the directory. Changes nothing.
@@ -111,30 +99,14 @@ pub(super) fn read_chain(disk: &dyn Disk, spec: &LogSpec) -> Result<Chain, OpenE
     let (checkpoint, checkpoint_files) = read_checkpoints(disk, spec, &checkpoints)?;
     let links = follow(&segments, checkpoint.as_ref(), spec)?;
     let used = |number: &SegmentNumber| links.iter().any(|link| link.header.number == *number);
-    leftovers.extend(
-        segments
-            .iter()
-            .filter(|(n, _)| !used(n))
-            .map(|(_, s)| s.1.clone()),
-    );
-    let orphans = indexes
-        .into_iter()
-        .filter(|(number, _)| !number.as_ref().is_some_and(used));
+    leftovers.extend(segments.iter().filter(|(n, _)| !used(n)).map(|(_, s)| s.1.clone()));
+    let orphans = indexes.into_iter().filter(|(number, _)| !number.as_ref().is_some_and(used));
     leftovers.extend(orphans.map(|(_, path)| path));
-    let unused = checkpoints
-        .iter()
-        .filter(|id| !checkpoint_files.contains(id));
+    let unused = checkpoints.iter().filter(|id| !checkpoint_files.contains(id));
     leftovers.extend(unused.map(|&id| dir.join(checkpoint::name(id))));
     let next_checkpoint = checkpoints.iter().max().map_or(1, |id| id + 1);
     let next_number = SegmentNumber(next_number);
-    Ok(Chain {
-        links,
-        checkpoint,
-        checkpoint_files,
-        next_number,
-        next_checkpoint,
-        leftovers,
-    })
+    Ok(Chain { links, checkpoint, checkpoint_files, next_number, next_checkpoint, leftovers })
 }
 
 /// The header of a segment file; `None` when it was never used.
@@ -155,10 +127,7 @@ fn read_header(
         Ok(header) => header,
         Err(HeaderError::Blank | HeaderError::Damaged) => return Ok(None),
         Err(error @ HeaderError::Version(_)) => {
-            return Err(OpenError::Version {
-                path: path.to_path_buf(),
-                error,
-            });
+            return Err(OpenError::Version { path: path.to_path_buf(), error });
         }
     };
     for (wrong, what) in [
@@ -167,10 +136,7 @@ fn read_header(
         (header.number != number, "segment number"),
     ] {
         if wrong {
-            return Err(OpenError::Foreign {
-                path: path.to_path_buf(),
-                what,
-            });
+            return Err(OpenError::Foreign { path: path.to_path_buf(), what });
         }
     }
     Ok(Some(header))
@@ -187,18 +153,11 @@ fn follow(
     let mut next = segments.values().next_back();
     let mut end = None;
     while let Some((header, path, file_bytes)) = next {
-        links.push(Link {
-            header: *header,
-            path: path.clone(),
-            file_bytes: *file_bytes,
-            end,
-        });
+        links.push(Link { header: *header, path: path.clone(), file_bytes: *file_bytes, end });
         let Some(before) = header.predecessor else {
             break;
         };
-        let found = segments
-            .get(&before.number)
-            .filter(|(h, _, _)| h.epoch == before.epoch);
+        let found = segments.get(&before.number).filter(|(h, _, _)| h.epoch == before.epoch);
         // Retention removes the oldest segments, and only those before the checkpoint.
         let may_be_gone = covered.is_some_and(|covered| before.number < covered);
         if found.is_none() && !may_be_gone && !spec.salvage {
@@ -215,10 +174,7 @@ fn follow(
     if let Some(covered) = covered.filter(|&c| newest.is_none_or(|newest| newest < c)) {
         if !spec.salvage {
             let path = spec.dir.join(segment_name(covered));
-            let mark = Position {
-                segment: covered,
-                offset: FRAMES_START,
-            };
+            let mark = Position { segment: covered, offset: FRAMES_START };
             return Err(OpenError::Damaged { path, at: 0, mark });
         }
     }
@@ -265,10 +221,8 @@ fn read_checkpoints(
 }
 
 fn add_delta(whole: &mut Checkpoint, delta: Checkpoint) {
-    let mut entries: BTreeMap<_, _> = std::mem::take(&mut whole.entries)
-        .into_iter()
-        .map(|entry| (entry.dense, entry))
-        .collect();
+    let mut entries: BTreeMap<_, _> =
+        std::mem::take(&mut whole.entries).into_iter().map(|entry| (entry.dense, entry)).collect();
     entries.extend(delta.entries.into_iter().map(|entry| (entry.dense, entry)));
     whole.entries = entries.into_values().collect();
     whole.header.covered = delta.header.covered;
@@ -299,6 +253,5 @@ pub(super) fn read_whole(file: &dyn ReadFile, at: u64, into: &mut [u8]) -> io::R
 
 /// Opens the file of a link.
 pub(super) fn open_link(disk: &dyn Disk, link: &Link) -> Result<Arc<dyn ReadFile>, OpenError> {
-    disk.open(&link.path)
-        .map_err(io_error("opening", &link.path))
+    disk.open(&link.path).map_err(io_error("opening", &link.path))
 }

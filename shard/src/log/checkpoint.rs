@@ -110,9 +110,7 @@ pub fn encode(header: &CheckpointHeader, count: u32, entries: &[u8]) -> Vec<u8> 
 }
 
 pub fn decode(bytes: &[u8]) -> Result<Checkpoint, CheckpointDamaged> {
-    let (head, body) = bytes
-        .split_at_checked(HEADER_BYTES)
-        .ok_or(CheckpointDamaged)?;
+    let (head, body) = bytes.split_at_checked(HEADER_BYTES).ok_or(CheckpointDamaged)?;
     let (summed, sum) = head.split_at_checked(56).ok_or(CheckpointDamaged)?;
     let mut sum = Reader { rest: sum };
     let mut from = Reader { rest: summed };
@@ -133,19 +131,11 @@ pub fn decode(bytes: &[u8]) -> Result<Checkpoint, CheckpointDamaged> {
         return Err(CheckpointDamaged);
     }
     let mut from = Reader { rest: body };
-    let entries = (0..count)
-        .map(|_| decode_entry(&mut from))
-        .collect::<Result<_, _>>()?;
+    let entries = (0..count).map(|_| decode_entry(&mut from)).collect::<Result<_, _>>()?;
     if !from.rest.is_empty() {
         return Err(CheckpointDamaged);
     }
-    let header = CheckpointHeader {
-        log,
-        id,
-        delta_to,
-        covered,
-        next_dense,
-    };
+    let header = CheckpointHeader { log, id, delta_to, covered, next_dense };
     Ok(Checkpoint { header, entries })
 }
 
@@ -204,10 +194,7 @@ impl<'a> Reader<'a> {
     }
 
     fn position(&mut self) -> Result<Position, CheckpointDamaged> {
-        Ok(Position {
-            segment: SegmentNumber(self.u64()?),
-            offset: self.u32()?,
-        })
+        Ok(Position { segment: SegmentNumber(self.u64()?), offset: self.u32()? })
     }
 
     fn counted(&mut self) -> Result<&'a [u8], CheckpointDamaged> {
@@ -223,10 +210,7 @@ mod tests {
     use super::*;
 
     fn sample() -> (CheckpointHeader, Vec<CheckpointEntry>) {
-        let position = Position {
-            segment: SegmentNumber(3),
-            offset: 4200,
-        };
+        let position = Position { segment: SegmentNumber(3), offset: 4200 };
         let header = CheckpointHeader {
             log: LogId(1),
             id: 12,
@@ -236,11 +220,7 @@ mod tests {
         };
         let entry = |dense, producers: &[u8]| CheckpointEntry {
             dense: DenseId(dense),
-            key: PartitionKey {
-                view: 0,
-                topic: Uuid::from_u128(4),
-                partition: 2,
-            },
+            key: PartitionKey { view: 0, topic: Uuid::from_u128(4), partition: 2 },
             detached: dense == 1,
             as_of: position,
             last_position: position,

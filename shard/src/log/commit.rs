@@ -119,11 +119,7 @@ impl Commit {
 
     /// The batch that ends at the log's end becomes visible with the next sync.
     pub fn wait(&mut self, partition: DenseId, offset_end: Offset) {
-        self.waiting.push_back(Waiting {
-            end: self.end,
-            partition,
-            offset_end,
-        });
+        self.waiting.push_back(Waiting { end: self.end, partition, offset_end });
     }
 
     /// Whether the core must not store more now.
@@ -156,16 +152,9 @@ impl Commit {
     /// Starts a sync of all that is dirty, whether it is due or not.
     pub fn start(&mut self, now_us: u64) -> SyncPlan {
         assert!(self.in_flight.is_none() && !self.poisoned);
-        let plan = SyncPlan {
-            from: self.sync_from,
-            to: self.end,
-            bytes: self.dirty_bytes,
-        };
-        self.in_flight = Some(InFlight {
-            covers: self.end,
-            bytes: self.dirty_bytes,
-            started_us: now_us,
-        });
+        let plan = SyncPlan { from: self.sync_from, to: self.end, bytes: self.dirty_bytes };
+        self.in_flight =
+            Some(InFlight { covers: self.end, bytes: self.dirty_bytes, started_us: now_us });
         self.dirty_bytes = 0;
         self.dirty_since_us = None;
         self.last_start_us = now_us;
@@ -179,15 +168,8 @@ impl Commit {
         self.durable = sync.covers;
         self.sync_from = sync.covers;
         self.last_done_us = now_us;
-        let count = self
-            .waiting
-            .iter()
-            .take_while(|batch| batch.end <= self.durable)
-            .count();
-        self.waiting
-            .drain(..count)
-            .map(|batch| (batch.partition, batch.offset_end))
-            .collect()
+        let count = self.waiting.iter().take_while(|batch| batch.end <= self.durable).count();
+        self.waiting.drain(..count).map(|batch| (batch.partition, batch.offset_end)).collect()
     }
 
     /// The sync in flight failed: nothing is durable any more than it was, for good.
@@ -226,10 +208,7 @@ mod tests {
     use crate::ids::SegmentNumber;
 
     fn at(offset: u32) -> Position {
-        Position {
-            segment: SegmentNumber(1),
-            offset,
-        }
+        Position { segment: SegmentNumber(1), offset }
     }
 
     #[test]
@@ -239,22 +218,12 @@ mod tests {
         commit.appended(at(5000), 904, 10_000);
         commit.wait(DenseId(0), Offset(1));
         let plan = commit.plan(&settings, 10_000).unwrap();
-        assert_eq!(
-            plan,
-            SyncPlan {
-                from: at(4096),
-                to: at(5000),
-                bytes: 904
-            }
-        );
+        assert_eq!(plan, SyncPlan { from: at(4096), to: at(5000), bytes: 904 });
         commit.appended(at(6000), 1000, 10_100);
         commit.wait(DenseId(0), Offset(2));
         assert_eq!(commit.plan(&settings, 20_000), None, "one at a time");
         assert_eq!(commit.done(20_000), [(DenseId(0), Offset(1))]);
-        assert_eq!(
-            (commit.durable(), commit.unsynced_bytes()),
-            (at(5000), 1000)
-        );
+        assert_eq!((commit.durable(), commit.unsynced_bytes()), (at(5000), 1000));
         let plan = commit.plan(&settings, 20_000).unwrap();
         assert_eq!((plan.from, plan.to), (at(5000), at(6000)));
     }

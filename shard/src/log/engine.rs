@@ -200,9 +200,7 @@ impl Log {
 
     /// The partitions this log knows.
     pub fn partitions(&self) -> impl Iterator<Item = (DenseId, PartitionKey)> + '_ {
-        self.partitions
-            .iter()
-            .map(|(id, partition)| (id, partition.key))
+        self.partitions.iter().map(|(id, partition)| (id, partition.key))
     }
 
     pub fn find(&self, key: &PartitionKey) -> Option<DenseId> {
@@ -242,10 +240,7 @@ impl Log {
 
     /// Number of segments and the bytes of their frames.
     pub fn size(&self) -> (usize, u64) {
-        (
-            self.segments.count() + 1,
-            self.segments.bytes() + u64::from(self.open.end),
-        )
+        (self.segments.count() + 1, self.segments.bytes() + u64::from(self.open.end))
     }
 
     /// Appends a validated batch at the end of a partition.
@@ -265,10 +260,8 @@ impl Log {
             return Err(AppendError::Poisoned);
         }
         let partition = self.partitions.get(id).expect("attached");
-        if let Verdict::Duplicate {
-            base_offset,
-            last_offset,
-        } = partition.producers.check(batch.header())?
+        if let Verdict::Duplicate { base_offset, last_offset } =
+            partition.producers.check(batch.header())?
         {
             return Ok(self.repeated(partition, base_offset, last_offset));
         }
@@ -303,19 +296,12 @@ impl Log {
         let bytes_max = self.spec.settings.segment_bytes_max;
         let frame_bytes = (FRAME_HEADER_BYTES + payload_bytes) as u64;
         if frame_bytes + super::upkeep::ROOM_BESIDE > u64::from(bytes_max) {
-            return Err(AppendError::TooLarge {
-                bytes: payload_bytes,
-                bytes_max,
-            });
+            return Err(AppendError::TooLarge { bytes: payload_bytes, bytes_max });
         }
         if self.commit.is_full(&self.spec.settings, now.mono_us) && !internal {
             return Err(AppendError::Busy);
         }
-        let bind_bytes = if self.open.index.is_bound(id) {
-            0
-        } else {
-            super::upkeep::BIND_FRAME
-        };
+        let bind_bytes = if self.open.index.is_bound(id) { 0 } else { super::upkeep::BIND_FRAME };
         let end = u64::from(self.open.next_at()) + bind_bytes + frame_bytes;
         if self.fits_here(end, internal) {
             return Ok(());
@@ -374,9 +360,7 @@ impl Log {
         let producers_max = self.spec.settings.producers_max;
         let partition = self.partitions.get_mut(id).expect("attached");
         partition.epochs.assign(run, base_offset);
-        partition
-            .producers
-            .apply(header, base_offset, now.wall, producers_max);
+        partition.producers.apply(header, base_offset, now.wall, producers_max);
         let new_run = partition.extend(segment, &entry);
         partition.last_position = position;
         let log_start = partition.log_start();
@@ -428,8 +412,7 @@ impl Log {
         self.next_sequence = Sequence(self.next_sequence.0 + 1);
         let is_mark = parts.kind == Kind::Mark;
         let to_sync = if is_mark { 0 } else { bytes };
-        self.commit
-            .appended(self.open.position(), to_sync, now.mono_us);
+        self.commit.appended(self.open.position(), to_sync, now.mono_us);
         at
     }
 
@@ -502,11 +485,7 @@ impl Log {
     }
 
     pub(super) fn push_job(&mut self, work: Work) {
-        self.jobs.push(Job {
-            disk: self.disk.clone(),
-            dir: self.spec.dir.clone(),
-            work,
-        });
+        self.jobs.push(Job { disk: self.disk.clone(), dir: self.spec.dir.clone(), work });
     }
 
     /// Takes the outcome of a job.
@@ -520,17 +499,14 @@ impl Log {
             Outcome::Prefaulted { result } => self.prefault.finished(result.is_ok()),
             Outcome::IndexWritten { number, result } => {
                 if let Some(sealed) = self.segments.get_mut(number) {
-                    sealed.index_file = if result.is_ok() {
-                        IndexFile::Written
-                    } else {
-                        IndexFile::Missing
-                    };
+                    sealed.index_file =
+                        if result.is_ok() { IndexFile::Written } else { IndexFile::Missing };
                 }
                 progress.failure = result.err().map(Failure::Index);
             }
             Outcome::CheckpointWritten(result) => self.checkpoint_written(result, &mut progress),
             Outcome::Deleted { result } => progress.failure = result.err().map(Failure::Delete),
-            Outcome::Unmapped => {}
+            Outcome::Unmapped | Outcome::Reserved { .. } => {}
             Outcome::Panicked => {
                 self.commit.poison();
                 progress.poisoned = true;

@@ -35,7 +35,7 @@ pub const FRAME_VERSION: u8 = 1;
 /// The part of a record batch that its own CRC does not cover, and that CRC.
 pub const BATCH_PREFIX_BYTES: usize = 21;
 pub const BIND_BYTES: usize = 24;
-const SLOT_BYTES: u32 = 8;
+pub const SLOT_BYTES: u32 = 8;
 pub const PAGE_BYTES: u32 = 4096;
 const CRC_AT: usize = 60;
 
@@ -203,10 +203,7 @@ mod tests {
             leader_epoch: LeaderEpoch(7),
             base_offset: Offset(1 << 40),
             append_time: Timestamp(1_700_000_000_000),
-            mark: Position {
-                segment: SegmentNumber(9),
-                offset: 4096,
-            },
+            mark: Position { segment: SegmentNumber(9), offset: 4096 },
         }
     }
 
@@ -215,10 +212,7 @@ mod tests {
         let bytes = header().encode(5, b"prefix");
         assert_eq!(bytes[0..4], [4, 3, 2, 1]);
         assert_eq!(bytes[4..8], [1, 1, 0, 0]);
-        assert_eq!(
-            bytes[8..16],
-            [0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11]
-        );
+        assert_eq!(bytes[8..16], [0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11]);
         assert_eq!(bytes[16..20], [0x24, 0x23, 0x22, 0x21]);
         assert_eq!(bytes[20..24], [7, 0, 0, 0]);
         assert_eq!(bytes[24..32], [0, 0, 0, 0, 0, 1, 0, 0]);
@@ -243,11 +237,7 @@ mod tests {
 
     #[test]
     fn bind_payload_round_trips() {
-        let key = PartitionKey {
-            view: 3,
-            topic: uuid::Uuid::from_u128(77),
-            partition: -1,
-        };
+        let key = PartitionKey { view: 3, topic: uuid::Uuid::from_u128(77), partition: -1 };
         assert_eq!(decode_bind(&encode_bind(&key)), Some(key));
         assert_eq!(decode_bind(&[0; 23]), None);
     }

@@ -136,10 +136,7 @@ pub fn index_name(number: SegmentNumber) -> String {
 pub fn parse_segment_name(name: &str) -> Option<SegmentNumber> {
     let digits = name.strip_suffix(".seg")?;
     let plain = digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit());
-    plain
-        .then(|| digits.parse().ok())
-        .flatten()
-        .map(SegmentNumber)
+    plain.then(|| digits.parse().ok()).flatten().map(SegmentNumber)
 }
 
 #[cfg(test)]
@@ -152,11 +149,7 @@ mod tests {
             cluster: Uuid::from_u128(0x0102),
             number: SegmentNumber(10),
             epoch: 99,
-            predecessor: Some(Predecessor {
-                number: SegmentNumber(8),
-                epoch: 77,
-                end: 5000,
-            }),
+            predecessor: Some(Predecessor { number: SegmentNumber(8), epoch: 77, end: 5000 }),
             run: LeaderEpoch(3),
             first_sequence: Sequence(1234),
             created: Timestamp(1_700_000_000_000),
@@ -169,17 +162,11 @@ mod tests {
         assert_eq!(&bytes[0..8], b"BASALTSG");
         assert_eq!(bytes[8..16], [1, 0, 0, 0, 2, 0, 0, 0]);
         assert_eq!(bytes[30..32], [1, 2]);
-        assert_eq!(
-            (bytes[32], bytes[40], bytes[48], bytes[56]),
-            (10, 99, 8, 77)
-        );
+        assert_eq!((bytes[32], bytes[40], bytes[48], bytes[56]), (10, 99, 8, 77));
         assert_eq!(bytes[64..68], 5000u32.to_le_bytes());
         assert_eq!((bytes[68], bytes[72..74].to_vec()), (3, vec![0xd2, 4]));
         assert_eq!(SegmentHeader::decode(&bytes), Ok(header()));
-        let first = SegmentHeader {
-            predecessor: None,
-            ..header()
-        };
+        let first = SegmentHeader { predecessor: None, ..header() };
         assert_eq!(SegmentHeader::decode(&first.encode()), Ok(first));
     }
 
@@ -197,10 +184,7 @@ mod tests {
     #[test]
     fn names_sort_and_parse() {
         assert_eq!(segment_name(SegmentNumber(7)), "00000000000000000007.seg");
-        assert_eq!(
-            parse_segment_name("00000000000000000007.seg"),
-            Some(SegmentNumber(7))
-        );
+        assert_eq!(parse_segment_name("00000000000000000007.seg"), Some(SegmentNumber(7)));
         assert_eq!(parse_segment_name("7.seg"), None);
         assert_eq!(parse_segment_name("00000000000000000007.idx"), None);
     }

@@ -99,18 +99,12 @@ impl SegmentIndex {
     }
 
     pub fn bind(&mut self, dense: DenseId, key: PartitionKey) {
-        self.partitions.entry(dense).or_insert(PartitionIndex {
-            key,
-            entries: Vec::new(),
-        });
+        self.partitions.entry(dense).or_insert(PartitionIndex { key, entries: Vec::new() });
     }
 
     /// Adds a batch of a bound partition; its base offset is past all others of that partition.
     pub fn push(&mut self, dense: DenseId, entry: BatchEntry) {
-        let index = self
-            .partitions
-            .get_mut(&dense)
-            .expect("bound before the first batch");
+        let index = self.partitions.get_mut(&dense).expect("bound before the first batch");
         if let Some(last) = index.entries.last() {
             assert!(last.end() <= entry.base, "batches of a partition ascend");
         }
@@ -118,18 +112,13 @@ impl SegmentIndex {
     }
 
     pub fn entries(&self, dense: DenseId) -> &[BatchEntry] {
-        self.partitions
-            .get(&dense)
-            .map_or(&[], |index| &index.entries)
+        self.partitions.get(&dense).map_or(&[], |index| &index.entries)
     }
 
     /// The partitions with at least one batch, by dense id.
     pub fn summaries(&self) -> Vec<Summary> {
-        let mut all: Vec<Summary> = self
-            .partitions
-            .iter()
-            .filter_map(|(&dense, index)| index.summary(dense))
-            .collect();
+        let mut all: Vec<Summary> =
+            self.partitions.iter().filter_map(|(&dense, index)| index.summary(dense)).collect();
         all.sort_by_key(|summary| summary.dense);
         all
     }
@@ -204,10 +193,8 @@ struct DirectoryRecord {
 impl Directory {
     pub fn read(file: &dyn ReadFile) -> Result<Directory, IndexError> {
         let head = read_exact(file, 0, HEADER_BYTES)?;
-        let head: &[u8; HEADER_BYTES] = head
-            .as_slice()
-            .try_into()
-            .map_err(|_| IndexError::Damaged)?;
+        let head: &[u8; HEADER_BYTES] =
+            head.as_slice().try_into().map_err(|_| IndexError::Damaged)?;
         let right = head[0..8] == MAGIC
             && u32::from_le_bytes(field(head, 8)) == VERSION
             && u32::from_le_bytes(field(head, 60)) == crc(&head[..60]);
@@ -219,12 +206,7 @@ impl Directory {
         if crc(&bytes) != u32::from_le_bytes(field(head, 56)) {
             return Err(IndexError::Damaged);
         }
-        let records = bytes
-            .as_chunks::<DIRECTORY_BYTES>()
-            .0
-            .iter()
-            .map(decode_directory)
-            .collect();
+        let records = bytes.as_chunks::<DIRECTORY_BYTES>().0.iter().map(decode_directory).collect();
         let stamp = IndexStamp {
             number: SegmentNumber(u64::from_le_bytes(field(head, 16))),
             epoch: u64::from_le_bytes(field(head, 24)),
@@ -244,9 +226,7 @@ impl Directory {
         file: &dyn ReadFile,
         dense: DenseId,
     ) -> Result<Vec<BatchEntry>, IndexError> {
-        let found = self
-            .records
-            .binary_search_by_key(&dense, |record| record.summary.dense);
+        let found = self.records.binary_search_by_key(&dense, |record| record.summary.dense);
         let Some(record) = found.ok().and_then(|at| self.records.get(at)) else {
             return Ok(Vec::new());
         };
@@ -256,12 +236,7 @@ impl Directory {
         if crc(&bytes) != record.sum {
             return Err(IndexError::Damaged);
         }
-        Ok(bytes
-            .as_chunks::<ENTRY_BYTES>()
-            .0
-            .iter()
-            .map(decode_entry)
-            .collect())
+        Ok(bytes.as_chunks::<ENTRY_BYTES>().0.iter().map(decode_entry).collect())
     }
 }
 
@@ -381,26 +356,14 @@ mod tests {
     fn sample() -> (SegmentIndex, IndexStamp) {
         let mut index = SegmentIndex::default();
         for dense in [3, 1, 2] {
-            let key = PartitionKey {
-                view: 0,
-                topic: Uuid::from_u128(9),
-                partition: dense as i32,
-            };
+            let key = PartitionKey { view: 0, topic: Uuid::from_u128(9), partition: dense as i32 };
             index.bind(DenseId(dense), key);
         }
         index.push(DenseId(3), entry(10, 4096));
         index.push(DenseId(3), entry(15, 4300));
         index.push(DenseId(1), entry(0, 4500));
         let (number, next_sequence) = (SegmentNumber(4), Sequence(11));
-        (
-            index,
-            IndexStamp {
-                number,
-                epoch: 8,
-                end: 9000,
-                next_sequence,
-            },
-        )
+        (index, IndexStamp { number, epoch: 8, end: 9000, next_sequence })
     }
 
     #[test]
@@ -409,15 +372,8 @@ mod tests {
         let file = Memory(index.encode(&stamp));
         let directory = Directory::read(&file).unwrap();
         assert_eq!(directory.stamp, stamp);
-        assert_eq!(
-            directory.summaries().copied().collect::<Vec<_>>(),
-            index.summaries()
-        );
-        assert_eq!(
-            index.summaries().len(),
-            2,
-            "bound without a batch is not listed"
-        );
+        assert_eq!(directory.summaries().copied().collect::<Vec<_>>(), index.summaries());
+        assert_eq!(index.summaries().len(), 2, "bound without a batch is not listed");
         let got = directory.entries(&file, DenseId(3)).unwrap();
         assert_eq!(got, index.entries(DenseId(3)));
         assert_eq!(index.summaries()[1].max_timestamp, Timestamp(990));
@@ -440,8 +396,6 @@ mod tests {
         let Ok(directory) = Directory::read(file) else {
             return false;
         };
-        [1, 3]
-            .iter()
-            .all(|&dense| directory.entries(file, DenseId(dense)).is_ok())
+        [1, 3].iter().all(|&dense| directory.entries(file, DenseId(dense)).is_ok())
     }
 }

@@ -8,7 +8,7 @@ use super::index::{IndexStamp, SegmentIndex};
 use crate::disk::{Disk, MapFile, MapWriter, Space};
 use crate::ids::{Position, SegmentNumber};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,8 @@ pub(super) enum Work {
     Delete {
         segments: Vec<SegmentNumber>,
     },
+    /// Keeps some space for indexes and checkpoints on a full disk.
+    Reserve,
     /// Unmaps segments that left the warm window; the drop is the work.
     Unmap {
         maps: Vec<MapWriter>,
@@ -98,6 +100,10 @@ pub(super) enum Outcome {
     Deleted {
         result: io::Result<()>,
     },
+    /// Asked for again in a while, whether it worked or not.
+    Reserved {
+        _held: bool,
+    },
     Unmapped,
     /// The thread that ran the job died on it.
     Panicked,
@@ -105,20 +111,14 @@ pub(super) enum Outcome {
 
 impl std::fmt::Debug for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Job")
-            .field("dir", &self.dir)
-            .field("work", &self.work)
-            .finish()
+        f.debug_struct("Job").field("dir", &self.dir).field("work", &self.work).finish()
     }
 }
 
 impl Done {
     /// Says that a job did not come back. The log trusts nothing it had been doing.
     pub fn panicked() -> Done {
-        Done {
-            outcome: Outcome::Panicked,
-            took: Duration::ZERO,
-        }
+        Done { outcome: Outcome::Panicked, took: Duration::ZERO }
     }
 
     /// How long the job ran.
@@ -139,6 +139,7 @@ impl Job {
             Work::WriteIndex { .. }
             | Work::WriteCheckpoint { .. }
             | Work::Delete { .. }
+            | Work::Reserve
             | Work::Unmap { .. } => Lane::Worker,
         }
     }
@@ -148,25 +149,15 @@ impl Job {
         let started = Instant::now();
         let disk = self.disk.clone();
         let outcome = self.work(&*disk);
-        Done {
-            outcome,
-            took: started.elapsed(),
-        }
+        Done { outcome, took: started.elapsed() }
     }
 
     fn work(self, disk: &dyn Disk) -> Outcome {
         match self.work {
             Work::Sync { stretches } => Outcome::Synced(
-                stretches
-                    .iter()
-                    .try_for_each(|s| disk.sync_map(&s.map, s.from, s.to)),
+                stretches.iter().try_for_each(|s| disk.sync_map(&s.map, s.from, s.to)),
             ),
-            Work::Prepare {
-                number,
-                bytes_min,
-                bytes,
-                prefault,
-            } => {
+            Work::Prepare { number, bytes_min, bytes, prefault } => {
                 let path = self.dir.join(segment_name(number));
                 let made = disk
                     .space(&self.dir)
@@ -181,30 +172,18 @@ impl Job {
                 let result = remove(disk, map.map().path().to_path_buf());
                 Outcome::Deleted { result }
             }
-            Work::Prefault {
-                stretch: Stretch { map, from, to },
-            } => Outcome::Prefaulted {
-                result: disk.prefault(&map, from, to),
-            },
+            Work::Prefault { stretch: Stretch { map, from, to } } => {
+                Outcome::Prefaulted { result: disk.prefault(&map, from, to) }
+            }
             Work::WriteIndex { index, stamp } => {
                 let path = self.dir.join(index_name(stamp.number));
-                let result = disk.publish(&path, &index.encode(&stamp));
-                Outcome::IndexWritten {
-                    number: stamp.number,
-                    result,
-                }
+                let result = publish(disk, &self.dir, &path, &index.encode(&stamp));
+                Outcome::IndexWritten { number: stamp.number, result }
             }
-            Work::WriteCheckpoint {
-                path,
-                bytes,
-                replaces,
-            } => {
-                let written = disk.publish(&path, &bytes);
-                let result = written.and_then(|()| {
-                    replaces
-                        .iter()
-                        .try_for_each(|old| remove(disk, old.clone()))
-                });
+            Work::WriteCheckpoint { path, bytes, replaces } => {
+                let written = publish(disk, &self.dir, &path, &bytes);
+                let result = written
+                    .and_then(|()| replaces.iter().try_for_each(|old| remove(disk, old.clone())));
                 Outcome::CheckpointWritten(result)
             }
             Work::Delete { segments } => {
@@ -214,12 +193,49 @@ impl Job {
                 });
                 Outcome::Deleted { result }
             }
+            Work::Reserve => {
+                // Without the space there is no reserve, and the next round asks again.
+                Outcome::Reserved { _held: reserve(disk, &self.dir).is_ok() }
+            }
             Work::Unmap { maps } => {
                 drop(maps);
                 Outcome::Unmapped
             }
         }
     }
+}
+
+/// The file that holds space back, in each log's directory.
+const RESERVE_NAME: &str = "reserve";
+const RESERVE_BYTES: u64 = 16 << 20;
+
+/// Makes the reserve file when there is none and the disk has room to spare.
+fn reserve(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    let path = dir.join(RESERVE_NAME);
+    if disk.open(&path).is_ok() {
+        return Ok(());
+    }
+    let space = disk.space(dir)?;
+    let bytes = RESERVE_BYTES.min(space.total_bytes / 16).next_multiple_of(4096);
+    if space.free_bytes < bytes * 4 {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    disk.create_map(&path, bytes).map(drop)
+}
+
+/// Publishes a file; on a full disk by giving up the reserve.
+fn publish(disk: &dyn Disk, dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    match disk.publish(path, bytes) {
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            give_up_reserve(disk, dir)?;
+            disk.publish(path, bytes)
+        }
+        other => other,
+    }
+}
+
+pub(super) fn give_up_reserve(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    remove(disk, dir.join(RESERVE_NAME))
 }
 
 /// A segment's size: what is wanted, but at most 1/32 of the free space and at least what the next
@@ -248,16 +264,8 @@ pub(super) fn stretches<'a>(
     maps.filter(|(number, _)| *number >= from.segment && *number <= to.segment)
         .map(|(number, writer)| Stretch {
             map: writer.map().clone(),
-            from: if number == from.segment {
-                u64::from(from.offset)
-            } else {
-                0
-            },
-            to: if number == to.segment {
-                u64::from(to.offset)
-            } else {
-                writer.published() as u64
-            },
+            from: if number == from.segment { u64::from(from.offset) } else { 0 },
+            to: if number == to.segment { u64::from(to.offset) } else { writer.published() as u64 },
         })
         .filter(|stretch| stretch.from < stretch.to)
         .collect()

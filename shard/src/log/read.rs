@@ -51,11 +51,7 @@ pub enum ReadError {
     #[error("the log does not know this partition")]
     Unknown,
     #[error("offset {from} is outside {log_start}..={log_end}")]
-    OutOfRange {
-        from: Offset,
-        log_start: Offset,
-        log_end: Offset,
-    },
+    OutOfRange { from: Offset, log_start: Offset, log_end: Offset },
 }
 
 /// Why a cold read came back without bytes.
@@ -131,22 +127,13 @@ impl Log {
         let offsets = partition.offsets(self.spec.run);
         let (log_start, log_end) = (offsets.log_start, offsets.log_end);
         if ask.from < log_start || ask.from > log_end {
-            return Err(ReadError::OutOfRange {
-                from: ask.from,
-                log_start,
-                log_end,
-            });
+            return Err(ReadError::OutOfRange { from: ask.from, log_start, log_end });
         }
         let until = match ask.until {
             Until::HighWatermark => offsets.high_watermark,
             Until::LastStable => offsets.last_stable,
         };
-        let mut plan = ReadPlan {
-            offsets,
-            slices: Vec::new(),
-            bytes: 0,
-            cold: None,
-        };
+        let mut plan = ReadPlan { offsets, slices: Vec::new(), bytes: 0, cold: None };
         let mut at = ask.from;
         while at < until {
             let Some(run) = partition.run_at(at) else {
@@ -202,16 +189,10 @@ impl Log {
         from: Offset,
         until: Offset,
     ) -> Entries {
-        let known = self
-            .segments
-            .get(number)
-            .and_then(|sealed: &Sealed| sealed.index.as_ref());
+        let known = self.segments.get(number).and_then(|sealed: &Sealed| sealed.index.as_ref());
         match known {
             Some(index) => Entries::Known(wanted(index.entries(id), from, until).to_vec()),
-            None => Entries::File {
-                path: self.spec.dir.join(index_name(number)),
-                dense: id,
-            },
+            None => Entries::File { path: self.spec.dir.join(index_name(number)), dense: id },
         }
     }
 
@@ -283,8 +264,7 @@ fn push_slices(
         if !first && plan.bytes + bytes > ask.bytes_max {
             return false;
         }
-        plan.slices
-            .push(writer.share(entry.frame_at as usize + FRAME_HEADER_BYTES, bytes));
+        plan.slices.push(writer.share(entry.frame_at as usize + FRAME_HEADER_BYTES, bytes));
         plan.bytes += bytes;
     }
     true

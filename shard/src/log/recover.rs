@@ -15,12 +15,12 @@ use super::frame::{encode_bind, next_page, next_slot, FrameHeader, Kind};
 use super::frame::{BATCH_PREFIX_BYTES, BIND_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES};
 use super::header::{segment_name, Predecessor, SegmentHeader, FRAMES_START};
 use super::index::{IndexStamp, SegmentIndex};
-use super::jobs::affordable;
+use super::jobs::{affordable, give_up_reserve};
 use super::replay::{Cut, Effect, Found, Replay, Walked};
 use super::segments::{IndexFile, Open, Sealed, Segments};
 use super::settings::LogSpec;
 use super::upkeep::{Checkpoints, Next, Prefault, State, ROOM_BESIDE};
-use crate::disk::{Disk, ReadFile};
+use crate::disk::{Disk, MapWriter, ReadFile};
 use crate::ids::{DenseId, LeaderEpoch, Offset, Position, SegmentNumber, Sequence};
 use std::path::Path;
 use std::sync::Arc;
@@ -54,8 +54,7 @@ impl Log {
         seed: u64,
         now: Now,
     ) -> Result<(Log, Recovered), OpenError> {
-        disk.create_dir(&spec.dir)
-            .map_err(io_error("creating", &spec.dir))?;
+        disk.create_dir(&spec.dir).map_err(io_error("creating", &spec.dir))?;
         let chain = read_chain(&*disk, &spec)?;
         let mut replay = Replay::start(&spec, &chain)?;
         replay.run(&*disk, &chain)?;
@@ -66,36 +65,16 @@ impl Log {
             random: seed,
             now,
             last: None,
-            recovered: Recovered {
-                frames: replay.frames,
-                ..Recovered::default()
-            },
+            recovered: Recovered { frames: replay.frames, ..Recovered::default() },
         };
         opening.last = opening.settled_end(&replay);
         opening.drop_unsettled(&mut replay);
         opening.copy_tail(&chain, &mut replay)?;
         let open = opening.open_segment(replay.settled_sequence)?;
         opening.remove_leftovers(&chain, &replay)?;
-        let Opening {
-            number,
-            random,
-            recovered,
-            ..
-        } = opening;
-        let parts = Parts {
-            chain,
-            open,
-            number,
-            random,
-        };
-        Ok(assemble(
-            disk,
-            spec.clone(),
-            replay.finish(),
-            parts,
-            recovered,
-            now,
-        ))
+        let Opening { number, random, recovered, .. } = opening;
+        let parts = Parts { chain, open, number, random };
+        Ok(assemble(disk, spec.clone(), replay.finish(), parts, recovered, now))
     }
 }
 
@@ -135,24 +114,15 @@ struct Opening<'a> {
 
 impl Opening<'_> {
     fn settled_end(&self, replay: &Replay<'_>) -> Option<Predecessor> {
-        let at = replay
-            .walked
-            .iter()
-            .find(|w| w.stamp.number == replay.settled.segment)?;
+        let at = replay.walked.iter().find(|w| w.stamp.number == replay.settled.segment)?;
         let (number, epoch) = (at.stamp.number, at.stamp.epoch);
-        Some(Predecessor {
-            number,
-            epoch,
-            end: replay.settled.offset,
-        })
+        Some(Predecessor { number, epoch, end: replay.settled.offset })
     }
 
     /// Segments behind the settled end do not exist any more: what counts of them is in the tail.
     fn drop_unsettled(&mut self, replay: &mut Replay<'_>) {
         let settled = replay.settled.segment;
-        replay
-            .walked
-            .retain(|walked| walked.stamp.number <= settled);
+        replay.walked.retain(|walked| walked.stamp.number <= settled);
         if let Some(last) = replay.walked.last_mut() {
             last.stamp.end = replay.settled.offset;
             last.stamp.next_sequence = replay.settled_sequence;
@@ -162,10 +132,7 @@ impl Opening<'_> {
     fn fresh(&mut self) -> (SegmentNumber, u64) {
         let number = self.number;
         self.number = SegmentNumber(number.0 + 1);
-        self.random = self
-            .random
-            .wrapping_mul(0x5851_f42d_4c95_7f2d)
-            .wrapping_add(number.0 | 1);
+        self.random = self.random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(number.0 | 1);
         let epoch = self.random ^ (self.random >> 33);
         (number, epoch.max(1))
     }
@@ -186,10 +153,7 @@ impl Opening<'_> {
     /// Copies what lies beyond the last mark into a segment of its own, durable before it is seen.
     fn copy_tail(&mut self, chain: &Chain, replay: &mut Replay<'_>) -> Result<(), OpenError> {
         let tail: Vec<Found> = replay.tail.drain(..).collect();
-        if tail
-            .iter()
-            .all(|found| matches!(found.effect, Effect::Mark | Effect::Bind(_)))
-        {
+        if tail.iter().all(|found| matches!(found.effect, Effect::Mark | Effect::Bind(_))) {
             return Ok(());
         }
         let (number, epoch) = self.fresh();
@@ -209,10 +173,7 @@ impl Opening<'_> {
         let write = |bytes: &[u8], file: &mut dyn crate::disk::WriteFile| {
             file.append(bytes).map_err(io_error("writing", &temporary))
         };
-        let mut file = self
-            .disk
-            .create(&temporary)
-            .map_err(io_error("creating", &temporary))?;
+        let mut file = self.disk.create(&temporary).map_err(io_error("creating", &temporary))?;
         let mut open: Option<(usize, Arc<dyn ReadFile>)> = None;
         let mut flushed = 0;
         for found in &tail {
@@ -221,13 +182,7 @@ impl Opening<'_> {
                 open = Some((found.link, open_link(&*self.disk, link)?));
             }
             let (_, source) = open.as_ref().expect("opened above");
-            copy.add(
-                found,
-                &**source,
-                &chain.links[found.link].path,
-                replay,
-                flushed,
-            )?;
+            copy.add(found, &**source, &chain.links[found.link].path, replay, flushed)?;
             if copy.bytes.len() >= 8 << 20 {
                 write(&copy.bytes, &mut *file)?;
                 flushed += copy.bytes.len();
@@ -239,26 +194,13 @@ impl Opening<'_> {
         write(&copy.bytes, &mut *file)?;
         file.sync().map_err(io_error("syncing", &temporary))?;
         drop(file);
-        self.disk
-            .rename(&temporary, &path)
-            .map_err(io_error("renaming", &temporary))?;
+        self.disk.rename(&temporary, &path).map_err(io_error("renaming", &temporary))?;
         self.recovered.copied_frames = copy.sequence.0 - replay.settled_sequence.0;
         self.recovered.copied_bytes = u64::from(data_end - FRAMES_START);
-        replay.settled = Position {
-            segment: number,
-            offset: end,
-        };
+        replay.settled = Position { segment: number, offset: end };
         replay.settled_sequence = copy.sequence;
-        let stamp = IndexStamp {
-            number,
-            epoch,
-            end,
-            next_sequence: copy.sequence,
-        };
-        replay.walked.push(Walked {
-            stamp,
-            index: Some(copy.index),
-        });
+        let stamp = IndexStamp { number, epoch, end, next_sequence: copy.sequence };
+        replay.walked.push(Walked { stamp, index: Some(copy.index) });
         self.last = Some(Predecessor { number, epoch, end });
         Ok(())
     }
@@ -268,14 +210,15 @@ impl Opening<'_> {
         let (number, epoch) = self.fresh();
         let header = self.header(number, epoch, first);
         let path = self.spec.dir.join(segment_name(number));
-        let space = self.disk.space(&self.spec.dir);
-        let space = space.map_err(io_error("asking for the free space of", &self.spec.dir))?;
         let wanted = u64::from(self.spec.settings.segment_bytes_min);
-        let bytes = affordable(space, ROOM_BESIDE, wanted);
-        let writer = self
-            .disk
-            .create_map(&path, bytes)
-            .map_err(io_error("creating", &path))?;
+        let mut made = self.create_map(&path, wanted);
+        if matches!(&made, Err(error) if error.kind() == std::io::ErrorKind::StorageFull) {
+            // A full disk must not keep the broker from starting: topics can be deleted then.
+            give_up_reserve(&*self.disk, &self.spec.dir)
+                .map_err(io_error("removing the reserve of", &self.spec.dir))?;
+            made = self.create_map(&path, 0);
+        }
+        let writer = made.map_err(io_error("creating", &path))?;
         let mut open = Open::start(writer, &header);
         let map = open.writer.map().clone();
         let synced = self.disk.sync_map(&map, 0, u64::from(FRAMES_START));
@@ -287,43 +230,34 @@ impl Opening<'_> {
         Ok(open)
     }
 
+    fn create_map(&self, path: &Path, wanted: u64) -> std::io::Result<MapWriter> {
+        let space = self.disk.space(&self.spec.dir)?;
+        self.disk.create_map(path, affordable(space, ROOM_BESIDE, wanted))
+    }
+
     /// Removes what no link leads to, now that the new segment's link is durable, and gives back
     /// the space behind the end of the segment that was open.
     fn remove_leftovers(&mut self, chain: &Chain, replay: &Replay<'_>) -> Result<(), OpenError> {
         let kept = |number| replay.walked.iter().any(|w| w.stamp.number == number);
         let abandoned = chain.links.iter().filter(|link| !kept(link.header.number));
         let abandoned: Vec<&Path> = abandoned.map(|link| link.path.as_path()).collect();
-        for path in chain
-            .leftovers
-            .iter()
-            .map(|path| path.as_path())
-            .chain(abandoned)
-        {
+        for path in chain.leftovers.iter().map(|path| path.as_path()).chain(abandoned) {
             match self.disk.remove(path) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 other => other.map_err(io_error("removing", path))?,
             }
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             self.recovered.removed.push(name);
         }
         for walked in &replay.walked {
-            let link = chain
-                .links
-                .iter()
-                .find(|l| l.header.number == walked.stamp.number);
+            let link = chain.links.iter().find(|l| l.header.number == walked.stamp.number);
             let Some(link) =
                 link.filter(|l| l.file_bytes > u64::from(walked.stamp.end) + SLACK_BYTES)
             else {
                 continue;
             };
             let end = u64::from(walked.stamp.end);
-            self.disk
-                .truncate(&link.path, end)
-                .map_err(io_error("truncating", &link.path))?;
+            self.disk.truncate(&link.path, end).map_err(io_error("truncating", &link.path))?;
         }
         Ok(())
     }
@@ -369,11 +303,7 @@ impl Copy {
                 let whole = read_whole(source, at, &mut payload);
                 if !whole.map_err(io_error("reading", path))? {
                     let (path, at) = (path.to_path_buf(), found.at);
-                    return Err(OpenError::Damaged {
-                        path,
-                        at,
-                        mark: self.mark,
-                    });
+                    return Err(OpenError::Damaged { path, at, mark: self.mark });
                 }
                 payload
             }
@@ -395,16 +325,8 @@ impl Copy {
             mark: self.mark,
         };
         let at = self.put(&header, &payload, covered, flushed);
-        let end = Position {
-            segment: self.number,
-            offset: at + header.frame_bytes() as u32,
-        };
-        let moved = Found {
-            at,
-            end,
-            sequence: header.sequence,
-            ..found.clone()
-        };
+        let end = Position { segment: self.number, offset: at + header.frame_bytes() as u32 };
+        let moved = Found { at, end, sequence: header.sequence, ..found.clone() };
         replay.apply(&moved, &mut self.index);
         Ok(())
     }
@@ -430,8 +352,7 @@ impl Copy {
     fn put(&mut self, header: &FrameHeader, payload: &[u8], covered: usize, flushed: usize) -> u32 {
         let at = next_slot((flushed + self.bytes.len()) as u32);
         self.bytes.resize(at as usize - flushed, 0);
-        self.bytes
-            .extend(header.encode(self.epoch, &payload[..covered]));
+        self.bytes.extend(header.encode(self.epoch, &payload[..covered]));
         self.bytes.extend(payload);
         self.sequence = Sequence(self.sequence.0 + 1);
         at
@@ -440,10 +361,7 @@ impl Copy {
     /// The mark that says all of this is durable, on a page of its own. Returns the end.
     fn finish(&mut self, flushed: usize, now: Now) -> u32 {
         let end = (flushed + self.bytes.len()) as u32;
-        self.mark = Position {
-            segment: self.number,
-            offset: end,
-        };
+        self.mark = Position { segment: self.number, offset: end };
         let page = next_page(end);
         self.bytes.resize(page as usize - flushed, 0);
         let header = FrameHeader {
@@ -503,9 +421,7 @@ fn assemble(
         let log_end = partition.log_end();
         partition.restore(log_start, log_end);
         for run in partition.runs() {
-            let sealed = segments
-                .get_mut(run.segment)
-                .expect("runs lie in walked segments");
+            let sealed = segments.get_mut(run.segment).expect("runs lie in walked segments");
             sealed.live += 1;
         }
         partitions.insert(id, partition);

@@ -21,10 +21,7 @@ use std::collections::VecDeque;
 /// What a frame does to the state.
 #[derive(Clone, Debug)]
 pub(super) enum Effect {
-    Data {
-        header: BatchHeader,
-        batch_bytes: u32,
-    },
+    Data { header: BatchHeader, batch_bytes: u32 },
     Bind(PartitionKey),
     LogStart(Offset),
     Mark,
@@ -119,11 +116,7 @@ impl<'a> Replay<'a> {
                 continue;
             }
             let path = spec.dir.join(super::checkpoint::name(checkpoint.header.id));
-            let damaged = OpenError::Damaged {
-                path,
-                at: 0,
-                mark: entry.as_of,
-            };
+            let damaged = OpenError::Damaged { path, at: 0, mark: entry.as_of };
             let mut partition = Partition::new(entry.key, unattached());
             let states = Producers::decode(&entry.producers).ok();
             let epochs = EpochHistory::decode(&entry.epochs).ok();
@@ -155,10 +148,7 @@ impl<'a> Replay<'a> {
     pub fn run(&mut self, disk: &dyn Disk, chain: &Chain) -> Result<(), OpenError> {
         let links = &chain.links;
         if let Some(first) = links.first() {
-            self.settled = Position {
-                segment: first.header.number,
-                offset: FRAMES_START,
-            };
+            self.settled = Position { segment: first.header.number, offset: FRAMES_START };
             self.settled_sequence = first.header.first_sequence;
         }
         let mut expected = self.settled_sequence;
@@ -180,9 +170,7 @@ impl<'a> Replay<'a> {
         if link.header.number >= self.covered.segment {
             return None;
         }
-        let file = disk
-            .open(&self.spec.dir.join(index_name(link.header.number)))
-            .ok()?;
+        let file = disk.open(&self.spec.dir.join(index_name(link.header.number))).ok()?;
         let directory = Directory::read(&*file).ok()?;
         let stamp = directory.stamp;
         let header = &link.header;
@@ -193,10 +181,7 @@ impl<'a> Replay<'a> {
         for summary in directory.summaries() {
             self.add_run(stamp, summary);
         }
-        self.settled = Position {
-            segment: stamp.number,
-            offset: stamp.end,
-        };
+        self.settled = Position { segment: stamp.number, offset: stamp.end };
         self.settled_sequence = stamp.next_sequence;
         self.walked.push(Walked { stamp, index: None });
         Some(stamp.next_sequence)
@@ -229,10 +214,7 @@ impl<'a> Replay<'a> {
             end: FRAMES_START,
             next_sequence: header.first_sequence,
         };
-        self.walked.push(Walked {
-            stamp,
-            index: Some(SegmentIndex::default()),
-        });
+        self.walked.push(Walked { stamp, index: Some(SegmentIndex::default()) });
         let mut bound = rustc_hash::FxHashSet::default();
         loop {
             // A sector that cannot be read ends the log like one that reads as something else.
@@ -252,11 +234,7 @@ impl<'a> Replay<'a> {
             });
             let Some(found) = found else {
                 let (path, at) = (link.path.clone(), frame.at);
-                return Err(OpenError::Damaged {
-                    path,
-                    at,
-                    mark: self.mark,
-                });
+                return Err(OpenError::Damaged { path, at, mark: self.mark });
             };
             self.mark = self.mark.max(frame.header.mark);
             self.tail.push_back(found);
@@ -269,18 +247,13 @@ impl<'a> Replay<'a> {
     fn settle(&mut self) {
         while let Some(found) = self.tail.pop_front_if(|found| found.end <= self.mark) {
             let walked = self.walked.iter_mut().rev();
-            let walked = walked
-                .into_iter()
-                .find(|w| w.stamp.number == found.end.segment);
+            let walked = walked.into_iter().find(|w| w.stamp.number == found.end.segment);
             let walked = walked.expect("frames come from walked segments");
             walked.stamp.end = found.end.offset;
             walked.stamp.next_sequence = Sequence(found.sequence.0 + 1);
             let mut index = walked.index.take().expect("a scanned segment has an index");
             self.apply(&found, &mut index);
-            let at = self
-                .walked
-                .iter()
-                .position(|w| w.stamp.number == found.end.segment);
+            let at = self.walked.iter().position(|w| w.stamp.number == found.end.segment);
             self.walked[at.expect("found above")].index = Some(index);
             self.settled = found.end;
             self.settled_sequence = Sequence(found.sequence.0 + 1);
@@ -304,19 +277,14 @@ impl<'a> Replay<'a> {
         if let Effect::Bind(key) = found.effect {
             index.bind(id, key);
             if !gone {
-                self.partitions
-                    .entry(id)
-                    .or_insert_with(|| Partition::new(key, unattached()));
+                self.partitions.entry(id).or_insert_with(|| Partition::new(key, unattached()));
             }
             return;
         }
         let replayed = as_of.is_none_or(|as_of| found.end > as_of) && found.end > self.covered;
         let partition = self.partitions.get_mut(&id).filter(|_| !gone);
         match &found.effect {
-            Effect::Data {
-                header,
-                batch_bytes,
-            } => {
+            Effect::Data { header, batch_bytes } => {
                 let entry = entry_of(found, header, *batch_bytes);
                 index.push(id, entry);
                 let Some(partition) = partition else { return };
@@ -343,10 +311,7 @@ impl<'a> Replay<'a> {
             return Ok(());
         };
         let end = self.tail.back().map_or(self.settled, |found| found.end);
-        let next = self
-            .tail
-            .back()
-            .map_or(self.settled_sequence, |f| Sequence(f.sequence.0 + 1));
+        let next = self.tail.back().map_or(self.settled_sequence, |f| Sequence(f.sequence.0 + 1));
         let mut mark = self.mark;
         let mut bytes = 0;
         for (number, link) in links.iter().enumerate().skip(at - 1) {
@@ -358,9 +323,7 @@ impl<'a> Replay<'a> {
             let limit = link.end.unwrap_or(u32::MAX);
             let epoch = link.header.epoch;
             let mut scanner = Scanner::new(&*file, epoch, from, next).until(limit);
-            let beyond = scanner
-                .look_beyond()
-                .map_err(io_error("reading", &link.path));
+            let beyond = scanner.look_beyond().map_err(io_error("reading", &link.path));
             let beyond = match (beyond, self.spec.salvage) {
                 (Err(error), false) => return Err(error),
                 (Err(_), true) => None,
@@ -376,11 +339,7 @@ impl<'a> Replay<'a> {
             return Err(OpenError::Damaged { path, at, mark });
         }
         if bytes > 0 {
-            self.cuts.push(Cut {
-                path: last.path.clone(),
-                at: end.offset,
-                bytes,
-            });
+            self.cuts.push(Cut { path: last.path.clone(), at: end.offset, bytes });
         }
         Ok(())
     }
@@ -408,9 +367,7 @@ fn replay_batch(
     partition.restore(log_start, entry.end().max(partition.log_end()));
     partition.epochs.assign(found.leader_epoch, entry.base);
     let producers_max = spec.settings.producers_max;
-    partition
-        .producers
-        .apply(header, entry.base, found.append_time, producers_max);
+    partition.producers.apply(header, entry.base, found.append_time, producers_max);
     partition.last_position = found.end;
 }
 
@@ -426,10 +383,7 @@ fn understand(link_at: usize, link: &Link, frame: &Frame<'_>) -> Option<Found> {
             if !sane {
                 return None;
             }
-            Effect::Data {
-                header: batch,
-                batch_bytes: header.payload_bytes,
-            }
+            Effect::Data { header: batch, batch_bytes: header.payload_bytes }
         }
         Kind::Bind => Effect::Bind(decode_bind(frame.payload)?),
         Kind::LogStart => Effect::LogStart(header.base_offset),
@@ -438,10 +392,7 @@ fn understand(link_at: usize, link: &Link, frame: &Frame<'_>) -> Option<Found> {
     Some(Found {
         link: link_at,
         at: frame.at,
-        end: Position {
-            segment: link.header.number,
-            offset: frame.end(),
-        },
+        end: Position { segment: link.header.number, offset: frame.end() },
         sequence: header.sequence,
         partition: header.partition,
         leader_epoch: header.leader_epoch,

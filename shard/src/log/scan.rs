@@ -4,7 +4,9 @@
 //! sector is an error here and not a signal. A frame is accepted only when it stands where the
 //! writer may have put it, carries the next sequence and is whole; anything else ends the scan.
 
-use super::frame::{next_page, next_slot, sum_is_right, FrameHeader, Kind, FRAME_HEADER_BYTES};
+use super::frame::{
+    next_page, next_slot, sum_is_right, FrameHeader, Kind, FRAME_HEADER_BYTES, SLOT_BYTES,
+};
 use crate::batch::BatchHeader;
 use crate::disk::ReadFile;
 use crate::ids::{Position, Sequence};
@@ -56,15 +58,7 @@ impl<'a> Scanner<'a> {
     /// Starts at `from`, where the frame with sequence `next` is expected.
     pub fn new(file: &'a dyn ReadFile, epoch: u64, from: u32, next: Sequence) -> Scanner<'a> {
         let window = Vec::new();
-        Scanner {
-            file,
-            epoch,
-            limit: u32::MAX,
-            end: from,
-            next,
-            window,
-            window_at: 0,
-        }
+        Scanner { file, epoch, limit: u32::MAX, end: from, next, window, window_at: 0 }
     }
 
     /// Accepts no frame that ends after `limit`.
@@ -98,11 +92,7 @@ impl<'a> Scanner<'a> {
         self.next = Sequence(self.next.0 + 1);
         let from = (at - self.window_at) as usize + FRAME_HEADER_BYTES;
         let payload = &self.window[from..from + header.payload_bytes as usize];
-        Ok(Some(Frame {
-            at,
-            header,
-            payload,
-        }))
+        Ok(Some(Frame { at, header, payload }))
     }
 
     /// The header of a whole frame at `at` with the expected sequence. Its bytes are in the window.
@@ -159,9 +149,7 @@ impl<'a> Scanner<'a> {
         self.window.resize(count.max(WINDOW_BYTES), 0);
         let mut done = kept;
         while done < self.window.len() {
-            let read = self
-                .file
-                .read_at(u64::from(at) + done as u64, &mut self.window[done..])?;
+            let read = self.file.read_at(u64::from(at) + done as u64, &mut self.window[done..])?;
             if read == 0 {
                 break;
             }
@@ -182,17 +170,22 @@ impl<'a> Scanner<'a> {
                     let first_at = beyond.map_or(at, |seen| seen.first_at);
                     let mark = beyond.map_or(header.mark, |seen| seen.mark.max(header.mark));
                     let end = u64::from(at) + header.frame_bytes();
-                    beyond = Some(Beyond {
-                        mark,
-                        first_at,
-                        end,
-                    });
+                    beyond = Some(Beyond { mark, first_at, end });
                     at = next_slot(at + header.frame_bytes() as u32);
                 }
-                None => at += 8,
+                None => at = self.next_written_slot(at + SLOT_BYTES),
             }
         }
         Ok(beyond)
+    }
+
+    /// The first slot in the window from `at` on that is not all zero (no frame starts with zeros,
+    /// its kind stands there), or the first one behind the window.
+    fn next_written_slot(&self, at: u32) -> u32 {
+        let from = (at - self.window_at) as usize;
+        let (slots, _) = self.window.get(from..).unwrap_or_default().as_chunks::<8>();
+        let zeros = slots.iter().take_while(|slot| **slot == [0; 8]).count();
+        at + zeros as u32 * SLOT_BYTES
     }
 
     fn frame_beyond(
@@ -221,4 +214,31 @@ fn batch_is_whole(payload: &[u8]) -> bool {
         return false;
     };
     rest.is_empty() && header.crc_with(body) == header.crc
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Zeros(u64);
+
+    impl ReadFile for Zeros {
+        fn len(&self) -> io::Result<u64> {
+            Ok(self.0)
+        }
+
+        fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+            let count = into.len().min((self.0 - offset.min(self.0)) as usize);
+            into[..count].fill(0);
+            Ok(count)
+        }
+    }
+
+    #[test]
+    fn nothing_is_found_in_zeros() {
+        let file = Zeros(64 << 20);
+        let mut scanner = Scanner::new(&file, 1, 4096, Sequence(1));
+        assert!(scanner.next_frame().unwrap().is_none());
+        assert_eq!(scanner.look_beyond().unwrap(), None);
+    }
 }

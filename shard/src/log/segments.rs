@@ -59,30 +59,18 @@ impl Open {
     }
 
     pub fn position(&self) -> Position {
-        Position {
-            segment: self.number,
-            offset: self.end,
-        }
+        Position { segment: self.number, offset: self.end }
     }
 
     pub fn as_predecessor(&self) -> Predecessor {
-        Predecessor {
-            number: self.number,
-            epoch: self.epoch,
-            end: self.end,
-        }
+        Predecessor { number: self.number, epoch: self.epoch, end: self.end }
     }
 
     /// Nothing is appended any more.
     pub fn seal(self, next_sequence: Sequence) -> Sealed {
         let (number, epoch, end) = (self.number, self.epoch, self.end);
         Sealed {
-            stamp: IndexStamp {
-                number,
-                epoch,
-                end,
-                next_sequence,
-            },
+            stamp: IndexStamp { number, epoch, end, next_sequence },
             writer: Some(self.writer),
             index: Some(Arc::new(self.index)),
             index_file: IndexFile::Missing,
@@ -137,9 +125,7 @@ impl Segments {
 
     /// Those whose index has to be written.
     pub fn without_index_file(&mut self) -> impl Iterator<Item = &mut Sealed> {
-        self.sealed
-            .values_mut()
-            .filter(|sealed| sealed.index_file == IndexFile::Missing)
+        self.sealed.values_mut().filter(|sealed| sealed.index_file == IndexFile::Missing)
     }
 
     pub fn count(&self) -> usize {
@@ -148,10 +134,7 @@ impl Segments {
 
     /// Bytes of the files, without what lies behind the last frames.
     pub fn bytes(&self) -> u64 {
-        self.sealed
-            .values()
-            .map(|sealed| u64::from(sealed.stamp.end))
-            .sum()
+        self.sealed.values().map(|sealed| u64::from(sealed.stamp.end)).sum()
     }
 
     /// Takes the maps out of segments that lie more than `warm_bytes` behind the log's end.

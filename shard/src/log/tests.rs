@@ -41,10 +41,7 @@ fn settings() -> LogSettings {
 }
 
 fn open(dir: &Path, run: i32, settings: LogSettings) -> Result<(Driven, Recovered), OpenError> {
-    let now = Now {
-        wall: Timestamp(1_000_000),
-        mono_us: 0,
-    };
+    let now = Now { wall: Timestamp(1_000_000), mono_us: 0 };
     let spec = LogSpec {
         dir: dir.to_path_buf(),
         id: LogId(0),
@@ -58,20 +55,11 @@ fn open(dir: &Path, run: i32, settings: LogSettings) -> Result<(Driven, Recovere
 }
 
 fn key(partition: i32) -> PartitionKey {
-    PartitionKey {
-        view: 0,
-        topic: Uuid::from_u128(5),
-        partition,
-    }
+    PartitionKey { view: 0, topic: Uuid::from_u128(5), partition }
 }
 
 fn kept_for_ever(flush: Flush) -> PartitionSettings {
-    PartitionSettings {
-        flush,
-        retention_ms: None,
-        retention_bytes: None,
-        internal: false,
-    }
+    PartitionSettings { flush, retention_ms: None, retention_bytes: None, internal: false }
 }
 
 fn batch_of(values: &[&[u8]], time: i64) -> Vec<u8> {
@@ -183,15 +171,9 @@ fn records_survive_a_clean_stop_and_a_kill() {
         assert_eq!(recovered.copied_frames == 0, clean, "{recovered:?}");
         assert_eq!(log.log.attach(key(0), kept_for_ever(Flush::Commit)), id);
         let offsets = log.log.offsets(id).unwrap();
-        assert_eq!(
-            (offsets.log_start, offsets.log_end),
-            (Offset(0), Offset(21))
-        );
+        assert_eq!((offsets.log_start, offsets.log_end), (Offset(0), Offset(21)));
         let read = log.read_cold(id, 0);
-        assert_eq!(
-            read.iter().map(|b| b.base_offset.0).collect::<Vec<_>>()[9..],
-            [18, 20]
-        );
+        assert_eq!(read.iter().map(|b| b.base_offset.0).collect::<Vec<_>>()[9..], [18, 20]);
         let more = log.append(id, &batch_of(&[b"four"], 9));
         assert_eq!(more.base_offset, Offset(21));
         let epochs = (1..=3).map(|epoch| log.log.end_of_epoch(id, LeaderEpoch(epoch)));
@@ -205,9 +187,8 @@ fn many_segments_come_back_from_indexes_and_checkpoints() {
     let folder = Folder::new();
     let value = vec![7; 50_000];
     let (mut log, _) = open(&folder.0, 1, settings()).unwrap();
-    let ids: Vec<_> = (0..3)
-        .map(|p| log.log.attach(key(p), kept_for_ever(Flush::Commit)))
-        .collect();
+    let ids: Vec<_> =
+        (0..3).map(|p| log.log.attach(key(p), kept_for_ever(Flush::Commit))).collect();
     for round in 0..100 {
         log.append(ids[round % 3], &batch_of(&[&value], round as i64));
         log.work();
@@ -215,17 +196,10 @@ fn many_segments_come_back_from_indexes_and_checkpoints() {
     drop(log);
     let (mut log, recovered) = open(&folder.0, 2, settings()).unwrap();
     assert!(recovered.segments > 4, "{recovered:?}");
-    assert!(
-        recovered.frames < 60,
-        "sealed segments are not scanned: {recovered:?}"
-    );
+    assert!(recovered.frames < 60, "sealed segments are not scanned: {recovered:?}");
     for (partition, id) in ids.iter().enumerate() {
         let id = *id;
-        assert_eq!(
-            log.log
-                .attach(key(partition as i32), kept_for_ever(Flush::Commit)),
-            id
-        );
+        assert_eq!(log.log.attach(key(partition as i32), kept_for_ever(Flush::Commit)), id);
         let count = if partition == 0 { 34 } else { 33 };
         let read = log.read_cold(id, 0);
         let bases: Vec<_> = read.iter().map(|batch| batch.base_offset.0).collect();
@@ -238,10 +212,8 @@ fn retention_frees_segments() {
     let folder = Folder::new();
     let value = vec![7; 50_000];
     let (mut log, _) = open(&folder.0, 1, settings()).unwrap();
-    let limited = PartitionSettings {
-        retention_bytes: Some(300_000),
-        ..kept_for_ever(Flush::Commit)
-    };
+    let limited =
+        PartitionSettings { retention_bytes: Some(300_000), ..kept_for_ever(Flush::Commit) };
     let id = log.log.attach(key(0), limited);
     for round in 0..200 {
         log.append(id, &batch_of(&[&value], round));
@@ -249,19 +221,13 @@ fn retention_frees_segments() {
     }
     log.work();
     let (segments, bytes) = log.log.size();
-    assert!(
-        segments <= 4 && bytes < 4 << 20,
-        "{segments} segments, {bytes} bytes"
-    );
+    assert!(segments <= 4 && bytes < 4 << 20, "{segments} segments, {bytes} bytes");
     let offsets = log.log.offsets(id).unwrap();
     assert!(offsets.log_start > Offset(180), "{offsets:?}");
     drop(log);
     let (log, _) = open(&folder.0, 2, settings()).unwrap();
     let again = log.log.offsets(id).unwrap();
-    assert_eq!(
-        (again.log_start, again.log_end),
-        (offsets.log_start, offsets.log_end)
-    );
+    assert_eq!((again.log_start, again.log_end), (offsets.log_start, offsets.log_end));
 }
 
 #[test]
@@ -274,9 +240,7 @@ fn records_are_found_by_time() {
     }
     let at = |log: &Driven, target| {
         let seek = log.log.plan_time(id, target, Until::HighWatermark)?;
-        seek.run()
-            .unwrap()
-            .map(|found| (found.offset.0, found.timestamp.0))
+        seek.run().unwrap().map(|found| (found.offset.0, found.timestamp.0))
     };
     let after = |time| TimeTarget::AtOrAfter(Timestamp(time));
     assert_eq!(at(&log, after(0)), Some((0, 100)));

@@ -35,10 +35,7 @@ const SLICE_BYTES: usize = 256 << 10;
 /// Deltas may grow to this before a new base is written.
 const DELTAS_BYTES_MIN: usize = 256 << 10;
 
-const _: () = assert!(
-    HEADER_BYTES >= BIND_BYTES,
-    "`Log::write` has room for every head"
-);
+const _: () = assert!(HEADER_BYTES >= BIND_BYTES, "`Log::write` has room for every head");
 
 /// The segment after the open one.
 #[derive(Debug)]
@@ -70,11 +67,7 @@ pub(super) struct Prefault {
 
 impl Prefault {
     pub fn new() -> Prefault {
-        Prefault {
-            window: PREFAULT_BYTES_MIN,
-            running: false,
-            last_us: 0,
-        }
+        Prefault { window: PREFAULT_BYTES_MIN, running: false, last_us: 0 }
     }
 
     /// Prefaulting only saves time: a failure shows at the next sync if it matters.
@@ -201,10 +194,7 @@ impl Log {
 
     fn push_sync(&mut self, from: Position, to: Position, bytes: u64) {
         let sealed = self.segments.iter().filter_map(|sealed| {
-            sealed
-                .writer
-                .as_ref()
-                .map(|writer| (sealed.stamp.number, writer))
+            sealed.writer.as_ref().map(|writer| (sealed.stamp.number, writer))
         });
         let open = std::iter::once((self.open.number, &self.open.writer));
         let stretches = stretches(from, to, sealed.chain(open));
@@ -228,11 +218,7 @@ impl Log {
             50_000..1_000_000 => self.prefault.window,
             _ => self.prefault.window / 2,
         };
-        let bytes_max = self
-            .spec
-            .settings
-            .prefault_bytes_max
-            .max(PREFAULT_BYTES_MIN);
+        let bytes_max = self.spec.settings.prefault_bytes_max.max(PREFAULT_BYTES_MIN);
         self.prefault.window = window.clamp(PREFAULT_BYTES_MIN, bytes_max);
         let from = self.open.prefaulted.max(end);
         let to = (u64::from(end) + u64::from(self.prefault.window)).min(u64::from(capacity));
@@ -240,13 +226,7 @@ impl Log {
         self.prefault.running = true;
         self.prefault.last_us = now.mono_us;
         let map = self.open.writer.map().clone();
-        self.push_job(Work::Prefault {
-            stretch: Stretch {
-                map,
-                from: u64::from(from),
-                to,
-            },
-        });
+        self.push_job(Work::Prefault { stretch: Stretch { map, from: u64::from(from), to } });
     }
 
     /// Prepares the next segment when the open one is half full, and again after a failure.
@@ -334,11 +314,7 @@ impl Log {
 
     fn start_segment(&mut self, map: MapWriter, now: Now) {
         let number = super::header::parse_segment_name(
-            map.map()
-                .path()
-                .file_name()
-                .and_then(|name| name.to_str())
-                .unwrap_or_default(),
+            map.map().path().file_name().and_then(|name| name.to_str()).unwrap_or_default(),
         )
         .expect("prepared under a segment's name");
         let header = SegmentHeader {
@@ -369,10 +345,7 @@ impl Log {
         for sealed in self.segments.without_index_file() {
             if let Some(index) = sealed.index.clone() {
                 sealed.index_file = IndexFile::BeingWritten;
-                work.push(Work::WriteIndex {
-                    index,
-                    stamp: sealed.stamp,
-                });
+                work.push(Work::WriteIndex { index, stamp: sealed.stamp });
             }
         }
         work.into_iter().for_each(|work| self.push_job(work));
@@ -382,9 +355,7 @@ impl Log {
         let warm_bytes = self.spec.settings.warm_bytes;
         let unsynced = self.commit.unsynced_bytes();
         // A map is needed until its last page is synced.
-        let maps = self
-            .segments
-            .cool(self.open.end, warm_bytes.max(unsynced * 2));
+        let maps = self.segments.cool(self.open.end, warm_bytes.max(unsynced * 2));
         if !maps.is_empty() {
             self.push_job(Work::Unmap { maps });
         }
@@ -409,9 +380,7 @@ impl Log {
             };
             &mut sealed.live
         };
-        *live = live
-            .checked_sub(1)
-            .expect("released as often as it was used");
+        *live = live.checked_sub(1).expect("released as often as it was used");
     }
 
     fn drop_dead_segments(&mut self) {
@@ -423,10 +392,7 @@ impl Log {
             return;
         }
         let segments = dead.iter().map(|sealed| sealed.stamp.number).collect();
-        let maps = dead
-            .into_iter()
-            .filter_map(|sealed| sealed.writer)
-            .collect();
+        let maps = dead.into_iter().filter_map(|sealed| sealed.writer).collect();
         self.push_job(Work::Unmap { maps });
         self.push_job(Work::Delete { segments });
     }
@@ -474,11 +440,7 @@ impl Log {
                 partition.touched = false;
             }
         }
-        let ids = if base {
-            self.partitions.iter().map(|(id, _)| id).collect()
-        } else {
-            touched
-        };
+        let ids = if base { self.partitions.iter().map(|(id, _)| id).collect() } else { touched };
         let mut body = Vec::new();
         let mut count = 0;
         if !base {
@@ -487,15 +449,8 @@ impl Log {
                 count += 1;
             }
         }
-        checkpoints.capture = Some(Capture {
-            covered,
-            seen: covered,
-            ids,
-            done: 0,
-            base,
-            count,
-            body,
-        });
+        checkpoints.capture =
+            Some(Capture { covered, seen: covered, ids, done: 0, base, count, body });
     }
 
     fn write_checkpoint(&mut self, capture: Capture) {
@@ -504,47 +459,25 @@ impl Log {
         let header = CheckpointHeader {
             log: self.spec.id,
             id,
-            delta_to: self
-                .checkpoints
-                .files
-                .last()
-                .copied()
-                .filter(|_| !capture.base),
+            delta_to: self.checkpoints.files.last().copied().filter(|_| !capture.base),
             covered: capture.covered,
             next_dense: self.partitions.next_dense(),
         };
         let bytes = checkpoint::encode(&header, capture.count, &capture.body);
         let path_of = |id: u64| self.spec.dir.join(checkpoint::name(id));
         let replaces: Vec<PathBuf> = match capture.base {
-            true => self
-                .checkpoints
-                .files
-                .iter()
-                .map(|&old| path_of(old))
-                .collect(),
+            true => self.checkpoints.files.iter().map(|&old| path_of(old)).collect(),
             false => Vec::new(),
         };
         let path = path_of(id);
         let (covered, base) = (capture.covered, capture.base);
-        self.checkpoints.writing = Some(Writing {
-            id,
-            covered,
-            base,
-            bytes: bytes.len(),
-        });
-        self.push_job(Work::WriteCheckpoint {
-            path,
-            bytes,
-            replaces,
-        });
+        self.checkpoints.writing = Some(Writing { id, covered, base, bytes: bytes.len() });
+        self.push_job(Work::WriteCheckpoint { path, bytes, replaces });
     }
 
     pub(super) fn checkpoint_written(&mut self, result: io::Result<()>, progress: &mut Progress) {
         let checkpoints = &mut self.checkpoints;
-        let writing = checkpoints
-            .writing
-            .take()
-            .expect("a checkpoint was being written");
+        let writing = checkpoints.writing.take().expect("a checkpoint was being written");
         if let Err(error) = result {
             // What it held is noted nowhere else: the next one is whole again.
             checkpoints.base_is_due = true;
@@ -572,14 +505,11 @@ impl Log {
         if self.retention.cursor == 0 {
             self.retention.round_started_us = now.mono_us;
             self.write_missing_indexes();
+            self.push_job(Work::Reserve);
         }
         let from = self.retention.cursor;
         let to = (from + SLICE_PARTITIONS as u32).min(self.partitions.next_dense());
-        self.retention.cursor = if to == self.partitions.next_dense() {
-            0
-        } else {
-            to
-        };
+        self.retention.cursor = if to == self.partitions.next_dense() { 0 } else { to };
         for id in (from..to).map(DenseId) {
             let Some(partition) = self.partitions.get(id) else {
                 continue;
@@ -593,9 +523,7 @@ impl Log {
                 return;
             }
             if let Some(partition) = self.partitions.get_mut(id) {
-                partition
-                    .producers
-                    .expire(now.wall, self.spec.settings.producer_expiry_ms);
+                partition.producers.expire(now.wall, self.spec.settings.producer_expiry_ms);
             }
         }
     }
@@ -627,11 +555,7 @@ impl Log {
             if run.segment == self.open.number {
                 for entry in self.open.index.entries(id) {
                     if entry.end() > partition.log_start()
-                        && !goes(
-                            entry.end(),
-                            entry.max_timestamp,
-                            u64::from(entry.batch_bytes),
-                        )
+                        && !goes(entry.end(), entry.max_timestamp, u64::from(entry.batch_bytes))
                     {
                         break;
                     }

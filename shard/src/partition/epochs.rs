@@ -13,10 +13,7 @@ impl EpochHistory {
             return None;
         }
         let i = self.0.iter().rposition(|l| l.0 <= e.0)?;
-        Some((
-            LeaderEpoch(self.0[i].0),
-            self.0.get(i + 1).map_or(end, |n| Offset(n.1)),
-        ))
+        Some((LeaderEpoch(self.0[i].0), self.0.get(i + 1).map_or(end, |n| Offset(n.1))))
     }
     pub fn truncate_start(&mut self, _o: Offset) {}
     pub fn encode(&self) -> Vec<u8> {

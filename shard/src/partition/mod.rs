@@ -147,10 +147,7 @@ impl Partition {
     /// Adds a run read from an index; it is behind all others.
     pub fn push_run(&mut self, run: Run) {
         if let Some(last) = self.runs.back() {
-            assert!(
-                last.segment < run.segment && last.end <= run.base,
-                "runs ascend"
-            );
+            assert!(last.segment < run.segment && last.end <= run.base, "runs ascend");
         }
         self.runs.push_back(run);
     }
@@ -173,11 +170,7 @@ impl Partition {
     }
 
     fn drop_runs_below(&mut self, log_start: Offset) -> Vec<Run> {
-        let past = self
-            .runs
-            .iter()
-            .take_while(|run| run.end <= log_start)
-            .count();
+        let past = self.runs.iter().take_while(|run| run.end <= log_start).count();
         self.runs.drain(..past).collect()
     }
 

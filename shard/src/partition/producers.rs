@@ -10,10 +10,7 @@ pub enum ProducerError {
 }
 pub enum Verdict {
     New,
-    Duplicate {
-        base_offset: Offset,
-        last_offset: Offset,
-    },
+    Duplicate { base_offset: Offset, last_offset: Offset },
 }
 impl Producers {
     pub fn check(&self, _h: &BatchHeader) -> Result<Verdict, ProducerError> {
