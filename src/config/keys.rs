@@ -271,11 +271,7 @@ mod tests {
     #[test]
     fn names_are_unique_and_meanings_are_sentences() {
         for (index, key) in KEYS.iter().enumerate() {
-            assert!(
-                KEYS[..index].iter().all(|other| other.name != key.name),
-                "{}",
-                key.name
-            );
+            assert!(KEYS[..index].iter().all(|other| other.name != key.name), "{}", key.name);
             assert!(key.meaning.ends_with('.'), "{}", key.name);
         }
     }
@@ -294,12 +290,7 @@ mod tests {
                     _ => key.default.to_string(),
                 };
                 let value = key.kind.parse(&text).unwrap();
-                Entry {
-                    key,
-                    value,
-                    text,
-                    origin: Origin::Default,
-                }
+                Entry { key, value, text, origin: Origin::Default }
             };
             Config::from_entries(KEYS.iter().map(entry).collect())
         };
