@@ -44,12 +44,7 @@ impl Node {
     }
 
     fn with(cache: Cache) -> Node {
-        Node {
-            durable: Vec::new(),
-            cache,
-            open: Arc::new(()),
-            bad: Vec::new(),
-        }
+        Node { durable: Vec::new(), cache, open: Arc::new(()), bad: Vec::new() }
     }
 
     pub fn is_map(&self, map: &MapFile) -> bool {
@@ -109,9 +104,7 @@ impl Node {
             Cache::Clean => into.copy_from_slice(&self.durable[at..at + into.len()]),
             Cache::Bytes { bytes, .. } => into.copy_from_slice(&bytes[at..at + into.len()]),
             Cache::Map(map) => {
-                map.memory()
-                    .expect("maps of this disk are simulated")
-                    .read(at, into);
+                map.memory().expect("maps of this disk are simulated").read(at, into);
             }
         }
     }
@@ -137,15 +130,9 @@ impl Node {
 
     /// The cache of a file that is not mapped, as a copy of its own.
     fn unmapped(&mut self) -> (&mut Vec<u8>, &mut Pages) {
-        assert!(
-            !matches!(self.cache, Cache::Map(_)),
-            "a mapped file is only stored to"
-        );
+        assert!(!matches!(self.cache, Cache::Map(_)), "a mapped file is only stored to");
         if matches!(self.cache, Cache::Clean) {
-            self.cache = Cache::Bytes {
-                bytes: self.durable.clone(),
-                dirty: Pages::default(),
-            };
+            self.cache = Cache::Bytes { bytes: self.durable.clone(), dirty: Pages::default() };
         }
         match &mut self.cache {
             Cache::Bytes { bytes, dirty } => (bytes, dirty),
@@ -160,10 +147,7 @@ impl Node {
             Cache::Bytes { dirty, .. } => dirty.take_range(from, to),
             Cache::Map(map) => {
                 let memory = map.memory();
-                memory
-                    .expect("maps of this disk are simulated")
-                    .dirty
-                    .take_range(from, to)
+                memory.expect("maps of this disk are simulated").dirty.take_range(from, to)
             }
         }
     }
@@ -219,10 +203,7 @@ impl Node {
             Cache::Bytes { dirty, .. } => dirty.insert_range(from, to),
             Cache::Map(map) => {
                 let memory = map.memory();
-                memory
-                    .expect("maps of this disk are simulated")
-                    .dirty
-                    .insert_range(from, to);
+                memory.expect("maps of this disk are simulated").dirty.insert_range(from, to);
             }
         }
     }
@@ -287,18 +268,14 @@ impl Node {
     fn left_in_cache(&self) -> Cache {
         match &self.cache {
             Cache::Clean => Cache::Clean,
-            Cache::Bytes { bytes, dirty } => Cache::Bytes {
-                bytes: bytes.clone(),
-                dirty: dirty.clone(),
-            },
+            Cache::Bytes { bytes, dirty } => {
+                Cache::Bytes { bytes: bytes.clone(), dirty: dirty.clone() }
+            }
             Cache::Map(map) => {
                 let mut bytes = vec![0; map.bytes()];
                 let memory = map.memory().expect("maps of this disk are simulated");
                 memory.read(0, &mut bytes);
-                Cache::Bytes {
-                    bytes,
-                    dirty: memory.dirty.clone(),
-                }
+                Cache::Bytes { bytes, dirty: memory.dirty.clone() }
             }
         }
     }
