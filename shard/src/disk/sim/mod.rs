@@ -9,6 +9,7 @@
 //! Gaps: directories themselves are durable at once; a failed directory sync may be retried; a
 //! device that writes a whole sector wrongly is only simulated by `damage`.
 
+mod content;
 mod fault;
 mod names;
 mod node;
