@@ -7,4 +7,6 @@ pub mod catalog;
 pub mod cli;
 pub mod config;
 pub mod cores;
+pub mod errors;
+pub mod handlers;
 pub mod protocol;
