@@ -120,9 +120,7 @@ impl Handlers {
 
     /// Serves one frame, given without its length prefix.
     pub fn call(self: &Rc<Self>, frame: Bytes, client: Client) -> Outcome {
-        // What decoding may take beside the frame: a large request takes about as much again.
-        let memory_budget = DECODED_BYTES_MIN.max(2 * frame.len()).min(DECODED_BYTES_MAX);
-        match request::read(&frame, memory_budget) {
+        match request::read(&frame, DECODED_BYTES_MAX) {
             Ok(Incoming::Request(decoded)) => {
                 self.count(decoded.header.api);
                 self.dispatch(decoded.header, decoded.request, client)
@@ -182,9 +180,7 @@ impl Handlers {
     }
 }
 
-/// Any request may decode to this much, whatever its own size.
-const DECODED_BYTES_MIN: usize = 1 << 20;
-/// No request may decode to more beside its frame.
+/// No request may decode to more beside its frame. Enough for a fetch of 300,000 partitions.
 const DECODED_BYTES_MAX: usize = 32 << 20;
 
 fn ready<T: Encodable>(header: ReplyHeader, body: &T) -> Outcome {
