@@ -1,6 +1,8 @@
 //! Basalt: a Kafka-compatible event broker in which every topic is also a table.
 //!
-//! Layers, each naming only those below it: `net`, `protocol`, `handlers`, `cores`, `shard`.
+//! The data path reads from top to bottom: `net` takes frames off a connection, the handlers turn
+//! requests into asks, `cores` carries them to the core that owns the partition, and the engine
+//! crate `shard` keeps the bytes. Imports point down only.
 
 pub mod banner;
 pub mod catalog;
@@ -9,4 +11,8 @@ pub mod config;
 pub mod cores;
 pub mod errors;
 pub mod handlers;
+pub mod metrics;
+pub mod net;
 pub mod protocol;
+pub mod runtime;
+pub mod preflight;

@@ -7,4 +7,5 @@
 pub mod batch;
 pub mod disk;
 pub mod ids;
+pub mod log;
 pub mod partition;
