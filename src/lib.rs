@@ -1,6 +1,15 @@
 //! Basalt: a Kafka-compatible event broker in which every topic is also a table.
+//!
+//! The data path reads from top to bottom: `net` takes frames off a connection, the handlers turn
+//! requests into asks, `cores` carries them to the core that owns the partition, and the engine
+//! crate `shard` keeps the bytes. Imports point down only.
 
 pub mod banner;
+pub mod catalog;
 pub mod cli;
 pub mod config;
+pub mod cores;
+pub mod net;
 pub mod preflight;
+pub mod protocol;
+pub mod runtime;

@@ -19,19 +19,15 @@ type Failure = Vec<String>;
 fn main() -> ExitCode {
     let ended = match Cli::parse().command() {
         Command::Serve(args) => serve(&args),
-        Command::Config {
-            command: ConfigCommand::Check { file },
-        } => check(&file),
-        Command::Config {
-            command: ConfigCommand::Show { explain, serve },
-        } => show(&serve, explain),
+        Command::Config { command: ConfigCommand::Check { file } } => check(&file),
+        Command::Config { command: ConfigCommand::Show { explain, serve } } => {
+            show(&serve, explain)
+        }
         Command::Stats { .. } => Err(not_built("basalt stats")),
-        Command::Log {
-            command: LogCommand::Dump { .. },
-        } => Err(not_built("basalt log dump")),
-        Command::Log {
-            command: LogCommand::Salvage { .. },
-        } => Err(not_built("basalt log salvage")),
+        Command::Log { command: LogCommand::Dump { .. } } => Err(not_built("basalt log dump")),
+        Command::Log { command: LogCommand::Salvage { .. } } => {
+            Err(not_built("basalt log salvage"))
+        }
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -67,11 +63,7 @@ fn check(file: &Path) -> Result<(), Failure> {
 
 fn show(args: &ServeArgs, explain: bool) -> Result<(), Failure> {
     let config = Config::load(&args.sources()).map_err(|errors| every(&errors))?;
-    print(&if explain {
-        config.explain()
-    } else {
-        config.show()
-    })
+    print(&if explain { config.explain() } else { config.show() })
 }
 
 fn every(errors: &ConfigErrors) -> Failure {

@@ -43,6 +43,14 @@ number! {
     Sequence(u64)
 }
 number! {
+    /// A producer that numbers its batches. −1 stands for none, as in Kafka.
+    ProducerId(i64)
+}
+number! {
+    /// The incarnation of a producer; a higher one fences all lower ones.
+    ProducerEpoch(i16)
+}
+number! {
     /// Milliseconds since 1970-01-01 UTC. −1 stands for no timestamp, as in Kafka.
     Timestamp(i64)
 }

@@ -4,5 +4,8 @@
 //! threads of its own. It knows no sockets, requests, Kafka error codes, async runtime or clock,
 //! and runs whole in one thread under a simulated disk.
 
+pub mod batch;
 pub mod disk;
 pub mod ids;
+pub mod log;
+pub mod partition;

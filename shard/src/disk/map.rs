@@ -3,25 +3,52 @@
 //! `MapWriter` stores above the published length and is owned by one log; `SharedBytes` are slices
 //! below it, which are never written again, and may be held by any number of readers. The map is
 //! never read by this process except through `SharedBytes::parts` by the kernel in `sendmsg`:
-//! reading it here could fault on a bad sector and kill the process.
+//! reading it here could fault on a bad sector and kill the process. Other readers (TLS, tests)
+//! read the file at `SharedBytes::place`; the page cache keeps both views the same.
 
+use super::sim::Pages;
 use memmap2::MmapRaw;
-use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A mapped file. The map goes away with the last reference.
+/// What keeps the bytes of a map when it is gone.
+#[derive(Debug)]
+enum Backing {
+    /// A file, which needs no descriptor: the map alone keeps it, even without a name.
+    File,
+    /// Plain memory of the simulated disk and which pages were stored to since their last sync.
+    /// The lock orders the writer's stores and the simulation's reads of unpublished bytes.
+    Simulated(Mutex<Pages>),
+}
+
+/// A mapped file. The map goes away with the last reference, which for a large file takes up to
+/// 100 ms: drop it on a worker.
 #[derive(Debug)]
 pub struct MapFile {
     region: MmapRaw,
     path: PathBuf,
-    /// The file behind the map; none when the disk is simulated.
-    file: Option<File>,
+    backing: Backing,
 }
 
 impl MapFile {
-    pub(super) fn new(region: MmapRaw, path: PathBuf, file: Option<File>) -> MapFile {
-        MapFile { region, path, file }
+    /// `region` maps the file at `path`, shared and writable, and nothing else stores to it.
+    pub(super) fn real(region: MmapRaw, path: PathBuf) -> MapFile {
+        MapFile {
+            region,
+            path,
+            backing: Backing::File,
+        }
+    }
+
+    /// `region` is anonymous memory that nothing else stores to.
+    pub(super) fn simulated(region: MmapRaw, path: PathBuf) -> MapFile {
+        let pages = Mutex::new(Pages::default());
+        MapFile {
+            region,
+            path,
+            backing: Backing::Simulated(pages),
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -32,12 +59,49 @@ impl MapFile {
         self.region.len()
     }
 
-    pub(super) fn file(&self) -> Option<&File> {
-        self.file.as_ref()
+    /// The map itself, for advice and syncs; none when simulated.
+    pub(super) fn region(&self) -> Option<&MmapRaw> {
+        match &self.backing {
+            Backing::File => Some(&self.region),
+            Backing::Simulated(_) => None,
+        }
     }
 
-    pub(super) fn address(&self) -> *mut u8 {
-        self.region.as_mut_ptr()
+    /// The memory of a simulated map, with its writer kept out while the value lives.
+    pub(super) fn memory(&self) -> io::Result<Memory<'_>> {
+        match &self.backing {
+            Backing::File => Err(io::ErrorKind::InvalidInput.into()),
+            Backing::Simulated(pages) => {
+                let dirty = pages.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(Memory { map: self, dirty })
+            }
+        }
+    }
+}
+
+/// The memory of a simulated map while its writer is kept out.
+pub(super) struct Memory<'a> {
+    map: &'a MapFile,
+    /// The pages stored to since they were last taken from here.
+    pub(super) dirty: MutexGuard<'a, Pages>,
+}
+
+impl Memory<'_> {
+    /// Copies the bytes at `at` into `into`.
+    pub(super) fn read(&self, at: usize, into: &mut [u8]) {
+        let end = at.checked_add(into.len()).expect("no overflow");
+        assert!(
+            end <= self.map.bytes(),
+            "read to {end} past map of {}",
+            self.map.bytes()
+        );
+        // SAFETY: [at, end) lies inside the region (asserted above), which is anonymous memory
+        // (only `MapFile::simulated` makes this value possible). The one writer takes the lock
+        // held in `dirty` around each store (`MapWriter::store`), so nothing stores meanwhile.
+        unsafe {
+            let from = self.map.region.as_ptr().add(at);
+            std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
+        }
     }
 }
 
@@ -51,7 +115,10 @@ pub struct MapWriter {
 impl MapWriter {
     /// Called once per `MapFile`, by the disk that made it: there is never a second writer.
     pub(super) fn new(map: MapFile) -> MapWriter {
-        MapWriter { map: Arc::new(map), published: 0 }
+        MapWriter {
+            map: Arc::new(map),
+            published: 0,
+        }
     }
 
     pub fn map(&self) -> &Arc<MapFile> {
@@ -67,28 +134,67 @@ impl MapWriter {
     /// # Panics
     /// When the bytes would touch what is published or run past the end of the map.
     pub fn store(&mut self, at: usize, bytes: &[u8]) {
-        assert!(at >= self.published, "store at {at} below published {}", self.published);
+        assert!(
+            at >= self.published,
+            "store at {at} below published {}",
+            self.published
+        );
         let end = at.checked_add(bytes.len()).expect("no overflow");
-        assert!(end <= self.map.bytes(), "store to {end} past map of {}", self.map.bytes());
-        // SAFETY: [at, end) lies inside the region (asserted above). It is above `published`, so
-        // no `SharedBytes` covers it, and `&mut self` on the only writer keeps others out.
-        // `bytes` is a borrowed slice of ordinary memory and cannot overlap the region, which is
-        // never lent out as a slice.
+        assert!(
+            end <= self.map.bytes(),
+            "store to {end} past map of {}",
+            self.map.bytes()
+        );
+        match &self.map.backing {
+            Backing::File => self.copy(at, bytes),
+            Backing::Simulated(pages) => {
+                let mut dirty = pages.lock().unwrap_or_else(PoisonError::into_inner);
+                dirty.insert_range(at, end);
+                self.copy(at, bytes);
+            }
+        }
+    }
+
+    fn copy(&self, at: usize, bytes: &[u8]) {
+        // SAFETY: [at, at + len) lies inside the region and above `published` (both asserted by
+        // `store`, the only caller), so no `SharedBytes` covers it; `store` holds `&mut self` of
+        // the only writer (see `new`), so no other store runs. Of a real map only the kernel reads
+        // these bytes (writeback); of a simulated one `Memory::read` does, under the lock `store`
+        // holds. `bytes` cannot overlap the region, which is never lent out as a slice.
         unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.address().add(at), bytes.len());
+            let to = self.map.region.as_mut_ptr().add(at);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
         }
     }
 
     /// Gives up the right to write below `to`.
+    ///
+    /// # Panics
+    /// When `to` is below what is published or past the end of the map.
     pub fn publish(&mut self, to: usize) {
-        assert!(to >= self.published && to <= self.map.bytes());
+        assert!(
+            to >= self.published && to <= self.map.bytes(),
+            "publish {to}"
+        );
         self.published = to;
     }
 
     /// A slice of published bytes.
+    ///
+    /// # Panics
+    /// When the slice reaches past what is published.
     pub fn share(&self, from: usize, bytes: usize) -> SharedBytes {
-        assert!(from + bytes <= self.published, "only published bytes are shared");
-        SharedBytes { map: self.map.clone(), from, bytes }
+        let end = from.checked_add(bytes).expect("no overflow");
+        assert!(
+            end <= self.published,
+            "share to {end} above published {}",
+            self.published
+        );
+        SharedBytes {
+            map: self.map.clone(),
+            from,
+            bytes,
+        }
     }
 }
 
@@ -112,15 +218,34 @@ impl SharedBytes {
     /// Address and length, for the kernel to read in `sendmsg`. A bad sector then fails the call
     /// with EFAULT. Do not dereference: here it would be a signal that ends the process.
     pub fn parts(&self) -> (*const u8, usize) {
-        // SAFETY: `from` lies inside the region: `MapWriter::share` asserted it, and `advance`
-        // never moves it past the end.
-        (unsafe { self.map.address().add(self.from) }.cast_const(), self.bytes)
+        // SAFETY: `from` lies inside the region or at its end: `MapWriter::share` asserted it, and
+        // `advance` never moves it further.
+        (
+            unsafe { self.map.region.as_ptr().add(self.from) },
+            self.bytes,
+        )
+    }
+
+    /// The file and the offset in it where the bytes are, for those who read them with
+    /// `Disk::open`. The name may be gone when the segment has been removed since.
+    pub fn place(&self) -> (&Path, u64) {
+        (&self.map.path, self.from as u64)
     }
 
     /// Drops the first `count` bytes, which have been sent.
+    ///
+    /// # Panics
+    /// When there are fewer.
     pub fn advance(&mut self, count: usize) {
-        assert!(count <= self.bytes);
+        assert!(count <= self.bytes, "advance {count} of {}", self.bytes);
         self.from += count;
         self.bytes -= count;
     }
 }
+
+const _: () = {
+    const fn is_shareable<T: Send + Sync>() {}
+    is_shareable::<MapFile>();
+    is_shareable::<MapWriter>();
+    is_shareable::<SharedBytes>();
+};

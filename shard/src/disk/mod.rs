@@ -5,29 +5,35 @@
 //! inside jobs and while opening, never on a core. Failures are `io::Error`s as the system gave
 //! them; the callers decide what a failure poisons. `unsafe` lives in this folder alone.
 
+mod check;
 mod map;
 mod real;
 pub mod sim;
 
+pub use check::{check_allocation, check_folio, AllocationCheck, FolioCheck};
 pub use map::{MapFile, MapWriter, SharedBytes};
-// pub use real::RealDisk;
+pub use real::RealDisk;
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 /// A file opened for reading into buffers.
+// A length that may change or fail makes no `is_empty` worth having.
+#[allow(clippy::len_without_is_empty)]
 pub trait ReadFile: Send + Sync {
     /// The length in bytes at the time of the call.
     fn len(&self) -> io::Result<u64>;
-    /// Reads up to `into.len()` bytes at `offset`; 0 means the end of the file.
+    /// Fills `into` with the bytes at `offset`. Fewer than asked for means the end of the file or
+    /// that the next byte cannot be read (a call that starts there returns the error).
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 }
 
 /// A file being written from front to back, not yet durable.
 pub trait WriteFile: Send {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Returns once all bytes appended so far are on stable storage.
+    /// Returns once all bytes appended so far are on stable storage; the name is durable only
+    /// after a `rename`, or another call that syncs the directory. Not to be retried.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -49,6 +55,7 @@ pub trait Disk: Send + Sync + 'static {
     /// `StorageFull` when the blocks cannot be had (no file is left behind then).
     fn create_map(&self, path: &Path, bytes: u64) -> io::Result<MapWriter>;
     /// Makes the pages of `[from, to)` present, so that the first stores into them do not fault.
+    /// After an error a store there may be a SIGBUS.
     fn prefault(&self, map: &MapFile, from: u64, to: u64) -> io::Result<()>;
     /// Returns once the bytes `[from, to)` of the map as they were at the call are on stable
     /// storage. After an error the state of these bytes is unknown and stays so: the caller must
@@ -59,9 +66,10 @@ pub trait Disk: Send + Sync + 'static {
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
     /// Renames within one directory and makes the new name durable.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file; not durable until the directory is synced by a later call.
+    /// Removes a file; not durable until the directory is synced by a later call. Those who have
+    /// it open or mapped keep it.
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Cuts a file that is not mapped to `bytes`.
+    /// Cuts a file that is not mapped to `bytes`, which it must have. Durable when it returns.
     fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()>;
     /// Bytes an unprivileged writer can still allocate on the file system of `dir`, and its size.
     fn space(&self, dir: &Path) -> io::Result<Space>;

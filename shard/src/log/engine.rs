@@ -1,0 +1,539 @@
+//! `Log`: the front door of the engine. Appends, offsets and the commit that follows.
+//!
+//! One caller drives it from one thread: it passes the time in, runs the jobs it takes out, and
+//! gives their outcomes back. Reading is in `read`, rolling, checkpoints and retention in `upkeep`,
+//! opening in `recover`.
+//!
+//! Gap: batches above `log.inline.max.bytes` are appended inline, not through side files.
+
+use super::commit::Commit;
+use super::frame::{encode_bind, next_page, FrameHeader, Kind};
+use super::frame::{BATCH_PREFIX_BYTES, FRAME_HEADER_BYTES};
+use super::index::BatchEntry;
+use super::jobs::{Done, Job, Outcome, Work};
+use super::segments::{IndexFile, Open, Segments};
+use super::settings::{Flush, LogSpec, PartitionSettings};
+use super::upkeep::{Checkpoints, Next, Prefault};
+use crate::batch::{Valid, HEADER_BYTES};
+use crate::disk::Disk;
+use crate::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, Position, Sequence, Timestamp};
+use crate::partition::producers::{ProducerError, Verdict};
+use crate::partition::{Offsets, Partition};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// The time as the caller sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// The broker's clock; may jump.
+    pub wall: Timestamp,
+    /// Microseconds of a clock that only goes forward.
+    pub mono_us: u64,
+}
+
+/// A batch is in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    pub base_offset: Offset,
+    pub last_offset: Offset,
+    pub log_start: Offset,
+    /// The log has to be committed up to here before acks=all may be answered.
+    pub position: Position,
+    /// Nothing is to be waited for.
+    pub committed: bool,
+    /// The same batch had been appended before; this is where.
+    pub duplicate: bool,
+}
+
+/// Why nothing was appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AppendError {
+    #[error(transparent)]
+    Producer(#[from] ProducerError),
+    /// An earlier write or sync failed; the log takes nothing more in this run.
+    #[error("the log has failed")]
+    Poisoned,
+    /// The disk has no room for the next segment.
+    #[error("the disk is full")]
+    Full,
+    /// Too much is on its way to the disk; try again after the next finished job.
+    #[error("the log is busy")]
+    Busy,
+    #[error("a batch of {bytes} bytes does not fit into a segment of {bytes_max}")]
+    TooLarge { bytes: usize, bytes_max: u32 },
+}
+
+/// What changed when a job was finished.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Partitions whose high watermark moved.
+    pub moved: Vec<DenseId>,
+    /// Appends that were refused as busy or full may be tried again.
+    pub unblocked: bool,
+    /// The log failed on this job.
+    pub poisoned: bool,
+    /// What an operator should read; each failure is reported once.
+    pub failure: Option<Failure>,
+}
+
+/// A job that failed, for the log file of the broker.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error("a sync failed, the log takes no more appends: {0}")]
+    Sync(std::io::Error),
+    #[error("no new segment: {0}")]
+    Prepare(std::io::Error),
+    #[error("an index was not written, it will be made again at the next start: {0}")]
+    Index(std::io::Error),
+    #[error("a checkpoint was not written: {0}")]
+    Checkpoint(std::io::Error),
+    #[error("old segments were not removed: {0}")]
+    Delete(std::io::Error),
+    #[error("a job of the log panicked")]
+    Panic,
+}
+
+/// The partitions of a log by dense id and key.
+#[derive(Debug, Default)]
+pub(super) struct Partitions {
+    slots: Vec<Option<Partition>>,
+    by_key: FxHashMap<PartitionKey, DenseId>,
+}
+
+impl Partitions {
+    pub fn get(&self, id: DenseId) -> Option<&Partition> {
+        self.slots.get(id.0 as usize)?.as_ref()
+    }
+
+    pub fn get_mut(&mut self, id: DenseId) -> Option<&mut Partition> {
+        self.slots.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    pub fn find(&self, key: &PartitionKey) -> Option<DenseId> {
+        self.by_key.get(key).copied()
+    }
+
+    pub fn insert(&mut self, id: DenseId, partition: Partition) {
+        let at = id.0 as usize;
+        if at >= self.slots.len() {
+            self.slots.resize_with(at + 1, || None);
+        }
+        self.by_key.insert(partition.key, id);
+        let before = self.slots[at].replace(partition);
+        assert!(before.is_none(), "a dense id is given once");
+    }
+
+    pub fn remove(&mut self, id: DenseId) -> Option<Partition> {
+        let partition = self.slots.get_mut(id.0 as usize)?.take()?;
+        self.by_key.remove(&partition.key);
+        Some(partition)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (DenseId, &Partition)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(at, slot)| Some((DenseId(at as u32), slot.as_ref()?)))
+    }
+
+    /// The number the next partition gets.
+    pub fn next_dense(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    pub fn reserve_below(&mut self, next_dense: u32) {
+        if self.slots.len() < next_dense as usize {
+            self.slots.resize_with(next_dense as usize, || None);
+        }
+    }
+}
+
+/// One log and its partitions.
+pub struct Log {
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) spec: LogSpec,
+    pub(super) partitions: Partitions,
+    pub(super) segments: Segments,
+    pub(super) open: Open,
+    pub(super) next: Next,
+    pub(super) next_sequence: Sequence,
+    pub(super) commit: Commit,
+    pub(super) checkpoints: Checkpoints,
+    pub(super) prefault: Prefault,
+    pub(super) retention: super::upkeep::Retention,
+    pub(super) jobs: Vec<Job>,
+    pub(super) random: u64,
+}
+
+/// What goes into a frame besides its place.
+pub(super) struct FrameParts<'a> {
+    pub kind: Kind,
+    pub partition: DenseId,
+    pub base_offset: Offset,
+    /// Stored right behind the frame header; the frame's sum covers its first `covered` bytes.
+    pub head: &'a [u8],
+    pub covered: usize,
+    pub body: &'a [u8],
+}
+
+impl Log {
+    /// Gives a partition its place in this log, or finds the one it has.
+    pub fn attach(&mut self, key: PartitionKey, settings: PartitionSettings) -> DenseId {
+        if let Some(id) = self.partitions.find(&key) {
+            let partition = self.partitions.get_mut(id).expect("found by its key");
+            partition.settings = settings;
+            return id;
+        }
+        let id = DenseId(self.partitions.next_dense());
+        self.partitions.insert(id, Partition::new(key, settings));
+        id
+    }
+
+    /// Forgets a partition whose topic is gone; its bytes go with their segments.
+    pub fn detach(&mut self, id: DenseId) {
+        let Some(partition) = self.partitions.remove(id) else {
+            return;
+        };
+        for run in partition.runs() {
+            self.release(run.segment);
+        }
+        self.checkpoints.detached(id, partition.key);
+    }
+
+    /// The partitions this log knows.
+    pub fn partitions(&self) -> impl Iterator<Item = (DenseId, PartitionKey)> + '_ {
+        self.partitions.iter().map(|(id, partition)| (id, partition.key))
+    }
+
+    pub fn find(&self, key: &PartitionKey) -> Option<DenseId> {
+        self.partitions.find(key)
+    }
+
+    pub fn offsets(&self, id: DenseId) -> Option<Offsets> {
+        Some(self.partitions.get(id)?.offsets(self.spec.run))
+    }
+
+    /// Kafka's OffsetForLeaderEpoch: the largest epoch not above `epoch`, and where it ends.
+    pub fn end_of_epoch(&self, id: DenseId, epoch: LeaderEpoch) -> Option<(LeaderEpoch, Offset)> {
+        let partition = self.partitions.get(id)?;
+        if epoch == self.spec.run {
+            return Some((epoch, partition.log_end()));
+        }
+        partition.epochs.end_of(epoch, partition.log_end())
+    }
+
+    /// Everything before it is committed.
+    pub fn committed(&self) -> Position {
+        self.commit.durable()
+    }
+
+    /// End of the last frame.
+    pub fn end(&self) -> Position {
+        self.commit.end()
+    }
+
+    pub fn is_poisoned(&self) -> bool {
+        self.commit.is_poisoned()
+    }
+
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.commit.unsynced_bytes()
+    }
+
+    /// Number of segments and the bytes of their frames.
+    pub fn size(&self) -> (usize, u64) {
+        (self.segments.count() + 1, self.segments.bytes() + u64::from(self.open.end))
+    }
+
+    /// Appends a validated batch at the end of a partition.
+    ///
+    /// One copy: the batch goes from the caller's buffer into the map. Offsets are given out in the
+    /// order of the calls. A recognised retry is answered with its first place and not appended.
+    ///
+    /// # Panics
+    /// When the partition is not attached.
+    pub fn append(
+        &mut self,
+        id: DenseId,
+        batch: &Valid<'_>,
+        now: Now,
+    ) -> Result<Appended, AppendError> {
+        if self.commit.is_poisoned() {
+            return Err(AppendError::Poisoned);
+        }
+        let partition = self.partitions.get(id).expect("attached");
+        if let Verdict::Duplicate { base_offset, last_offset } =
+            partition.producers.check(batch.header())?
+        {
+            return Ok(self.repeated(partition, base_offset, last_offset));
+        }
+        let payload_bytes = HEADER_BYTES + batch.body().len();
+        let internal = partition.settings.internal;
+        self.make_room(id, payload_bytes, internal, now)?;
+        self.bind(id, now);
+        Ok(self.append_batch(id, batch, now))
+    }
+
+    fn repeated(&self, partition: &Partition, base: Offset, last: Offset) -> Appended {
+        let position = partition.last_position;
+        let waits = partition.settings.flush == Flush::Commit;
+        Appended {
+            base_offset: base,
+            last_offset: last,
+            log_start: partition.log_start(),
+            position,
+            committed: !waits || position <= self.commit.durable(),
+            duplicate: true,
+        }
+    }
+
+    /// Makes sure that a frame with this payload, and a bind frame before it, fit.
+    fn make_room(
+        &mut self,
+        id: DenseId,
+        payload_bytes: usize,
+        internal: bool,
+        now: Now,
+    ) -> Result<(), AppendError> {
+        let bytes_max = self.spec.settings.segment_bytes_max;
+        let frame_bytes = (FRAME_HEADER_BYTES + payload_bytes) as u64;
+        if frame_bytes + super::upkeep::ROOM_BESIDE > u64::from(bytes_max) {
+            return Err(AppendError::TooLarge { bytes: payload_bytes, bytes_max });
+        }
+        if self.commit.is_full(&self.spec.settings, now.mono_us) && !internal {
+            return Err(AppendError::Busy);
+        }
+        let bind_bytes = if self.open.index.is_bound(id) { 0 } else { super::upkeep::BIND_FRAME };
+        let end = u64::from(self.open.next_at()) + bind_bytes + frame_bytes;
+        if self.fits_here(end, internal) {
+            return Ok(());
+        }
+        self.roll(frame_bytes, now)
+    }
+
+    /// Writes a bind frame at a partition's first use in the open segment.
+    pub(super) fn bind(&mut self, id: DenseId, now: Now) {
+        if self.open.index.is_bound(id) {
+            return;
+        }
+        let key = self.partitions.get(id).expect("attached").key;
+        let payload = encode_bind(&key);
+        self.write(
+            FrameParts {
+                kind: Kind::Bind,
+                partition: id,
+                base_offset: Offset(0),
+                head: &payload,
+                covered: payload.len(),
+                body: &[],
+            },
+            now,
+        );
+        self.open.index.bind(id, key);
+    }
+
+    fn append_batch(&mut self, id: DenseId, batch: &Valid<'_>, now: Now) -> Appended {
+        let partition = self.partitions.get(id).expect("attached");
+        let base_offset = partition.log_end();
+        let header = batch.header();
+        let head = batch.header_bytes(base_offset, self.spec.run);
+        let frame_at = self.write(
+            FrameParts {
+                kind: Kind::Data,
+                partition: id,
+                base_offset,
+                head: &head,
+                covered: BATCH_PREFIX_BYTES,
+                body: batch.body(),
+            },
+            now,
+        );
+        let entry = BatchEntry {
+            base: base_offset,
+            max_timestamp: header.max_timestamp,
+            frame_at,
+            batch_bytes: (HEADER_BYTES + batch.body().len()) as u32,
+            last_delta: header.last_offset_delta as u32,
+            leader_epoch: self.spec.run,
+        };
+        self.open.index.push(id, entry);
+        let position = self.open.position();
+        let (segment, run) = (self.open.number, self.spec.run);
+        let producers_max = self.spec.settings.producers_max;
+        let partition = self.partitions.get_mut(id).expect("attached");
+        partition.epochs.assign(run, base_offset);
+        partition.producers.apply(header, base_offset, now.wall, producers_max);
+        let new_run = partition.extend(segment, &entry);
+        partition.last_position = position;
+        let log_start = partition.log_start();
+        let waits = partition.settings.flush == Flush::Commit;
+        let touched = std::mem::replace(&mut partition.touched, true);
+        self.open.live += u32::from(new_run);
+        self.checkpoints.touched(id, touched);
+        let last_offset = Offset(entry.end().0 - 1);
+        if waits {
+            self.commit.wait(id, entry.end());
+        }
+        Appended {
+            base_offset,
+            last_offset,
+            log_start,
+            position,
+            committed: !waits,
+            duplicate: false,
+        }
+    }
+
+    /// Stores a frame at the log's end. There is room: the caller made it. Returns where it starts.
+    pub(super) fn write(&mut self, parts: FrameParts<'_>, now: Now) -> u32 {
+        let at = self.open.next_at();
+        let header = FrameHeader {
+            payload_bytes: (parts.head.len() + parts.body.len()) as u32,
+            kind: parts.kind,
+            sequence: self.next_sequence,
+            partition: parts.partition,
+            leader_epoch: self.spec.run,
+            base_offset: parts.base_offset,
+            append_time: now.wall,
+            mark: self.commit.durable(),
+        };
+        // Header and head in one store, then the body: the only copy of the records.
+        let mut front = [0; FRAME_HEADER_BYTES + HEADER_BYTES];
+        let front_bytes = FRAME_HEADER_BYTES + parts.head.len();
+        front[..FRAME_HEADER_BYTES]
+            .copy_from_slice(&header.encode(self.open.epoch, &parts.head[..parts.covered]));
+        front[FRAME_HEADER_BYTES..front_bytes].copy_from_slice(parts.head);
+        let start = at as usize;
+        self.open.writer.store(start, &front[..front_bytes]);
+        self.open.writer.store(start + front_bytes, parts.body);
+        let end = start + front_bytes + parts.body.len();
+        self.open.writer.publish(end);
+        let bytes = (end - self.open.end as usize) as u64;
+        self.open.end = end as u32;
+        self.open.align_next = false;
+        self.next_sequence = Sequence(self.next_sequence.0 + 1);
+        let is_mark = parts.kind == Kind::Mark;
+        let to_sync = if is_mark { 0 } else { bytes };
+        self.commit.appended(self.open.position(), to_sync, now.mono_us);
+        at
+    }
+
+    /// Writes down how far the log is durable, on a page of its own.
+    pub(super) fn write_mark(&mut self, now: Now) {
+        self.open.align_next = true;
+        let end = next_page(self.open.end) + FRAME_HEADER_BYTES as u32;
+        if end > self.open.capacity() {
+            return;
+        }
+        self.write(
+            FrameParts {
+                kind: Kind::Mark,
+                partition: DenseId(0),
+                base_offset: Offset(0),
+                head: &[],
+                covered: 0,
+                body: &[],
+            },
+            now,
+        );
+        self.open.align_next = true;
+    }
+
+    /// Moves a partition's log start up to `to`, at most to the high watermark, and frees what lies
+    /// below. Returns the new log start and the position that makes it durable.
+    pub fn raise_log_start(
+        &mut self,
+        id: DenseId,
+        to: Offset,
+        now: Now,
+    ) -> Result<(Offset, Position), AppendError> {
+        if self.commit.is_poisoned() {
+            return Err(AppendError::Poisoned);
+        }
+        let partition = self.partitions.get(id).expect("attached");
+        let to = to.min(partition.high_watermark());
+        if to <= partition.log_start() {
+            return Ok((partition.log_start(), partition.last_position));
+        }
+        self.make_room(id, 0, true, now)?;
+        self.bind(id, now);
+        self.write(
+            FrameParts {
+                kind: Kind::LogStart,
+                partition: id,
+                base_offset: to,
+                head: &[],
+                covered: 0,
+                body: &[],
+            },
+            now,
+        );
+        let position = self.open.position();
+        let partition = self.partitions.get_mut(id).expect("attached");
+        partition.last_position = position;
+        let touched = std::mem::replace(&mut partition.touched, true);
+        let gone = partition.raise_log_start(to);
+        self.checkpoints.touched(id, touched);
+        for run in gone {
+            self.release(run.segment);
+        }
+        self.checkpoints.log_start_moved(position);
+        Ok((to, position))
+    }
+
+    /// The work that has piled up. Each job is to be run and its outcome given to `finish`.
+    pub fn take_jobs(&mut self) -> Vec<Job> {
+        std::mem::take(&mut self.jobs)
+    }
+
+    pub(super) fn push_job(&mut self, work: Work) {
+        self.jobs.push(Job { disk: self.disk.clone(), dir: self.spec.dir.clone(), work });
+    }
+
+    /// Takes the outcome of a job.
+    pub fn finish(&mut self, done: Done, now: Now) -> Progress {
+        let mut progress = Progress::default();
+        match done.outcome {
+            Outcome::Synced(result) => self.synced(result, now, &mut progress),
+            Outcome::Prepared { number, result } => {
+                self.prepared(number, result, now, &mut progress);
+            }
+            Outcome::Prefaulted { result } => self.prefault.finished(result.is_ok()),
+            Outcome::IndexWritten { number, result } => {
+                if let Some(sealed) = self.segments.get_mut(number) {
+                    sealed.index_file =
+                        if result.is_ok() { IndexFile::Written } else { IndexFile::Missing };
+                }
+                progress.failure = result.err().map(Failure::Index);
+            }
+            Outcome::CheckpointWritten(result) => self.checkpoint_written(result, &mut progress),
+            Outcome::Deleted { result } => progress.failure = result.err().map(Failure::Delete),
+            Outcome::Unmapped => {}
+            Outcome::Panicked => {
+                self.commit.poison();
+                progress.poisoned = true;
+                progress.failure = Some(Failure::Panic);
+            }
+        }
+        progress
+    }
+
+    fn synced(&mut self, result: std::io::Result<()>, now: Now, progress: &mut Progress) {
+        progress.unblocked = true;
+        if self.commit.is_poisoned() {
+            return;
+        }
+        if let Err(error) = result {
+            self.commit.failed();
+            progress.poisoned = true;
+            progress.failure = Some(Failure::Sync(error));
+            return;
+        }
+        for (id, end) in self.commit.done(now.mono_us) {
+            let Some(partition) = self.partitions.get_mut(id) else {
+                continue;
+            };
+            if partition.commit(end) && progress.moved.last() != Some(&id) {
+                progress.moved.push(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The frame: what one append puts into a segment.
+//!
+//! Written by `writer`, read back by `scan` (recovery) and skipped over by readers, who go straight
+//! to the batch behind the header by way of the index. All numbers are little endian; the batch of a
+//! data frame is Kafka's own bytes, big endian, and starts 64 bytes into the frame.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..4 | length | payload bytes that follow the header |
+//! | 4 | kind | 1 data, 2 bind, 3 log start, 4 mark |
+//! | 5 | version | 1 |
+//! | 6..8 | flags | 0; bit 0 is kept for relocated data |
+//! | 8..16 | sequence | one more than that of the frame before, over the whole log |
+//! | 16..20 | partition | dense id within the log |
+//! | 20..24 | leader epoch | start counter of the broker that wrote it |
+//! | 24..32 | base offset | data: of the batch; log start: the new log start; else 0 |
+//! | 32..40 | append time | broker's clock, ms since 1970 |
+//! | 40..48 | mark segment | the log was known durable up to here … |
+//! | 48..52 | mark offset | … when the frame was written |
+//! | 52..60 | reserved | 0 |
+//! | 60..64 | CRC-32C | of bytes 0..60, the segment's epoch and the covered payload |
+//!
+//! The covered payload is the first 21 bytes of a batch (the rest has the batch's own CRC) and the
+//! whole payload of any other kind. A data frame is *whole* when both sums are right.
+//!
+//! A frame starts on an 8-byte slot. After a frame that ends at `e` the next one is either at the
+//! next slot or at the next page start, and carries the next sequence; anything else is the end.
+
+use crate::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, Position, SegmentNumber};
+use crate::ids::{Sequence, Timestamp};
+use crc_fast::{CrcAlgorithm, Digest};
+
+pub const FRAME_HEADER_BYTES: usize = 64;
+pub const FRAME_VERSION: u8 = 1;
+/// The part of a record batch that its own CRC does not cover, and that CRC.
+pub const BATCH_PREFIX_BYTES: usize = 21;
+pub const BIND_BYTES: usize = 24;
+const SLOT_BYTES: u32 = 8;
+pub const PAGE_BYTES: u32 = 4096;
+const CRC_AT: usize = 60;
+
+const _: () = assert!(FRAME_HEADER_BYTES.is_multiple_of(SLOT_BYTES as usize));
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One record batch.
+    Data,
+    /// Says which partition a dense id stands for; before its first frame in each segment.
+    Bind,
+    /// The log start of a partition moved up.
+    LogStart,
+    /// Nothing but the durable mark.
+    Mark,
+}
+
+impl Kind {
+    fn code(self) -> u8 {
+        match self {
+            Kind::Data => 1,
+            Kind::Bind => 2,
+            Kind::LogStart => 3,
+            Kind::Mark => 4,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Kind> {
+        Some(match code {
+            1 => Kind::Data,
+            2 => Kind::Bind,
+            3 => Kind::LogStart,
+            4 => Kind::Mark,
+            _ => return None,
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    pub payload_bytes: u32,
+    pub kind: Kind,
+    pub sequence: Sequence,
+    pub partition: DenseId,
+    pub leader_epoch: LeaderEpoch,
+    pub base_offset: Offset,
+    pub append_time: Timestamp,
+    /// Everything before this position was known durable when the frame was written.
+    pub mark: Position,
+}
+
+impl FrameHeader {
+    /// The header's bytes with the sum over it, the segment's epoch and `covered`.
+    pub fn encode(&self, segment_epoch: u64, covered: &[u8]) -> [u8; FRAME_HEADER_BYTES] {
+        let mut out = [0; FRAME_HEADER_BYTES];
+        out[0..4].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        out[4] = self.kind.code();
+        out[5] = FRAME_VERSION;
+        out[8..16].copy_from_slice(&self.sequence.0.to_le_bytes());
+        out[16..20].copy_from_slice(&self.partition.0.to_le_bytes());
+        out[20..24].copy_from_slice(&self.leader_epoch.0.to_le_bytes());
+        out[24..32].copy_from_slice(&self.base_offset.0.to_le_bytes());
+        out[32..40].copy_from_slice(&self.append_time.0.to_le_bytes());
+        out[40..48].copy_from_slice(&self.mark.segment.0.to_le_bytes());
+        out[48..52].copy_from_slice(&self.mark.offset.to_le_bytes());
+        let crc = checksum(&out, segment_epoch, covered);
+        out[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Reads a header without judging its sum. `None` when the bytes cannot be one.
+    pub fn parse(bytes: &[u8; FRAME_HEADER_BYTES]) -> Option<FrameHeader> {
+        if bytes[5] != FRAME_VERSION || bytes[6..8] != [0; 2] || bytes[52..CRC_AT] != [0; 8] {
+            return None;
+        }
+        Some(FrameHeader {
+            payload_bytes: u32::from_le_bytes(field(bytes, 0)),
+            kind: Kind::from_code(bytes[4])?,
+            sequence: Sequence(u64::from_le_bytes(field(bytes, 8))),
+            partition: DenseId(u32::from_le_bytes(field(bytes, 16))),
+            leader_epoch: LeaderEpoch(i32::from_le_bytes(field(bytes, 20))),
+            base_offset: Offset(i64::from_le_bytes(field(bytes, 24))),
+            append_time: Timestamp(i64::from_le_bytes(field(bytes, 32))),
+            mark: Position {
+                segment: SegmentNumber(u64::from_le_bytes(field(bytes, 40))),
+                offset: u32::from_le_bytes(field(bytes, 48)),
+            },
+        })
+    }
+
+    /// How much of the payload the header's sum covers.
+    pub fn covered_bytes(&self) -> usize {
+        match self.kind {
+            Kind::Data => BATCH_PREFIX_BYTES.min(self.payload_bytes as usize),
+            Kind::Bind | Kind::LogStart | Kind::Mark => self.payload_bytes as usize,
+        }
+    }
+
+    /// Header and payload.
+    pub fn frame_bytes(&self) -> u64 {
+        FRAME_HEADER_BYTES as u64 + u64::from(self.payload_bytes)
+    }
+}
+
+/// Whether the stored sum of `header` is right for the given segment and covered payload.
+pub fn sum_is_right(header: &[u8; FRAME_HEADER_BYTES], segment_epoch: u64, covered: &[u8]) -> bool {
+    let stored = u32::from_le_bytes(field(header, CRC_AT));
+    stored == checksum(header, segment_epoch, covered)
+}
+
+fn checksum(header: &[u8; FRAME_HEADER_BYTES], segment_epoch: u64, covered: &[u8]) -> u32 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    digest.update(&header[..CRC_AT]);
+    digest.update(&segment_epoch.to_le_bytes());
+    digest.update(covered);
+    digest.finalize() as u32
+}
+
+/// Copies `N` bytes at `at` out of a buffer whose length the type proves.
+fn field<const N: usize, const L: usize>(bytes: &[u8; L], at: usize) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(&bytes[at..at + N]);
+    out
+}
+
+/// The first slot at or after `at`.
+pub fn next_slot(at: u32) -> u32 {
+    at.next_multiple_of(SLOT_BYTES)
+}
+
+/// The first page start at or after `at`.
+pub fn next_page(at: u32) -> u32 {
+    at.next_multiple_of(PAGE_BYTES)
+}
+
+/// The payload of a bind frame: view (4), topic id (16), partition index (4).
+pub fn encode_bind(key: &PartitionKey) -> [u8; BIND_BYTES] {
+    let mut out = [0; BIND_BYTES];
+    out[0..4].copy_from_slice(&key.view.to_le_bytes());
+    out[4..20].copy_from_slice(key.topic.as_bytes());
+    out[20..24].copy_from_slice(&key.partition.to_le_bytes());
+    out
+}
+
+/// Reads the payload of a bind frame; `None` when it has another length.
+pub fn decode_bind(payload: &[u8]) -> Option<PartitionKey> {
+    let bytes: &[u8; BIND_BYTES] = payload.try_into().ok()?;
+    Some(PartitionKey {
+        view: u32::from_le_bytes(field(bytes, 0)),
+        topic: uuid::Uuid::from_bytes(field(bytes, 4)),
+        partition: i32::from_le_bytes(field(bytes, 20)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> FrameHeader {
+        FrameHeader {
+            payload_bytes: 0x0102_0304,
+            kind: Kind::Data,
+            sequence: Sequence(0x1112_1314_1516_1718),
+            partition: DenseId(0x2122_2324),
+            leader_epoch: LeaderEpoch(7),
+            base_offset: Offset(1 << 40),
+            append_time: Timestamp(1_700_000_000_000),
+            mark: Position { segment: SegmentNumber(9), offset: 4096 },
+        }
+    }
+
+    #[test]
+    fn the_byte_table_holds() {
+        let bytes = header().encode(5, b"prefix");
+        assert_eq!(bytes[0..4], [4, 3, 2, 1]);
+        assert_eq!(bytes[4..8], [1, 1, 0, 0]);
+        assert_eq!(bytes[8..16], [0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11]);
+        assert_eq!(bytes[16..20], [0x24, 0x23, 0x22, 0x21]);
+        assert_eq!(bytes[20..24], [7, 0, 0, 0]);
+        assert_eq!(bytes[24..32], [0, 0, 0, 0, 0, 1, 0, 0]);
+        assert_eq!(bytes[32..40], 1_700_000_000_000i64.to_le_bytes());
+        assert_eq!(bytes[40..52], [9, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0]);
+        assert_eq!(bytes[52..60], [0; 8]);
+        assert_eq!(FrameHeader::parse(&bytes), Some(header()));
+    }
+
+    #[test]
+    fn the_sum_covers_header_epoch_and_payload() {
+        let bytes = header().encode(5, b"prefix");
+        assert!(sum_is_right(&bytes, 5, b"prefix"));
+        assert!(!sum_is_right(&bytes, 6, b"prefix"));
+        assert!(!sum_is_right(&bytes, 5, b"prefiy"));
+        for at in 0..FRAME_HEADER_BYTES {
+            let mut bent = bytes;
+            bent[at] ^= 1;
+            assert!(!sum_is_right(&bent, 5, b"prefix"), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn bind_payload_round_trips() {
+        let key = PartitionKey { view: 3, topic: uuid::Uuid::from_u128(77), partition: -1 };
+        assert_eq!(decode_bind(&encode_bind(&key)), Some(key));
+        assert_eq!(decode_bind(&[0; 23]), None);
+    }
+}

@@ -1,0 +1,228 @@
+//! The blocking work of a log, as values.
+//!
+//! `Log` hands out jobs; a caller runs each on any thread of the right lane and gives the outcome
+//! back through `Log::finish`. Jobs hold what they need and never touch the log.
+
+use super::header::{index_name, segment_name};
+use super::index::{IndexStamp, SegmentIndex};
+use crate::disk::{Disk, MapFile, MapWriter, Space};
+use crate::ids::{Position, SegmentNumber};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Which kind of thread a job belongs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// One thread per log that does nothing else: syncs decide the latency of acks=all.
+    Sync,
+    /// Segment files and pages, needed soon.
+    Prepare,
+    /// Everything that can wait.
+    Worker,
+}
+
+/// A stretch of one mapped segment.
+#[derive(Clone, Debug)]
+pub struct Stretch {
+    pub map: Arc<MapFile>,
+    pub from: u64,
+    pub to: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum Work {
+    Sync {
+        stretches: Vec<Stretch>,
+    },
+    Prepare {
+        number: SegmentNumber,
+        bytes_min: u64,
+        bytes: u64,
+        prefault: u64,
+    },
+    Discard {
+        map: MapWriter,
+    },
+    Prefault {
+        stretch: Stretch,
+    },
+    WriteIndex {
+        index: Arc<SegmentIndex>,
+        stamp: IndexStamp,
+    },
+    WriteCheckpoint {
+        path: PathBuf,
+        bytes: Vec<u8>,
+        replaces: Vec<PathBuf>,
+    },
+    Delete {
+        segments: Vec<SegmentNumber>,
+    },
+    /// Unmaps segments that left the warm window; the drop is the work.
+    Unmap {
+        maps: Vec<MapWriter>,
+    },
+}
+
+/// One piece of blocking work.
+pub struct Job {
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) dir: PathBuf,
+    pub(super) work: Work,
+}
+
+/// What became of a job.
+#[derive(Debug)]
+pub struct Done {
+    pub(super) outcome: Outcome,
+    pub(super) took: Duration,
+}
+
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Synced(io::Result<()>),
+    Prepared {
+        number: SegmentNumber,
+        result: io::Result<MapWriter>,
+    },
+    Prefaulted {
+        result: io::Result<()>,
+    },
+    IndexWritten {
+        number: SegmentNumber,
+        result: io::Result<()>,
+    },
+    CheckpointWritten(io::Result<()>),
+    Deleted {
+        result: io::Result<()>,
+    },
+    Unmapped,
+    /// The thread that ran the job died on it.
+    Panicked,
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Job").field("dir", &self.dir).field("work", &self.work).finish()
+    }
+}
+
+impl Done {
+    /// Says that a job did not come back. The log trusts nothing it had been doing.
+    pub fn panicked() -> Done {
+        Done { outcome: Outcome::Panicked, took: Duration::ZERO }
+    }
+
+    /// How long the job ran.
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    pub fn is_sync(&self) -> bool {
+        matches!(self.outcome, Outcome::Synced(_))
+    }
+}
+
+impl Job {
+    pub fn lane(&self) -> Lane {
+        match self.work {
+            Work::Sync { .. } => Lane::Sync,
+            Work::Prepare { .. } | Work::Prefault { .. } | Work::Discard { .. } => Lane::Prepare,
+            Work::WriteIndex { .. }
+            | Work::WriteCheckpoint { .. }
+            | Work::Delete { .. }
+            | Work::Unmap { .. } => Lane::Worker,
+        }
+    }
+
+    /// Does the work. Blocks.
+    pub fn run(self) -> Done {
+        let started = Instant::now();
+        let disk = self.disk.clone();
+        let outcome = self.work(&*disk);
+        Done { outcome, took: started.elapsed() }
+    }
+
+    fn work(self, disk: &dyn Disk) -> Outcome {
+        match self.work {
+            Work::Sync { stretches } => Outcome::Synced(
+                stretches.iter().try_for_each(|s| disk.sync_map(&s.map, s.from, s.to)),
+            ),
+            Work::Prepare { number, bytes_min, bytes, prefault } => {
+                let path = self.dir.join(segment_name(number));
+                let made = disk
+                    .space(&self.dir)
+                    .and_then(|space| disk.create_map(&path, affordable(space, bytes_min, bytes)));
+                let result = made.and_then(|map| {
+                    let ahead = prefault.min(map.map().bytes() as u64);
+                    disk.prefault(map.map(), 0, ahead).map(|()| map)
+                });
+                Outcome::Prepared { number, result }
+            }
+            Work::Discard { map } => {
+                let result = remove(disk, map.map().path().to_path_buf());
+                Outcome::Deleted { result }
+            }
+            Work::Prefault { stretch: Stretch { map, from, to } } => {
+                Outcome::Prefaulted { result: disk.prefault(&map, from, to) }
+            }
+            Work::WriteIndex { index, stamp } => {
+                let path = self.dir.join(index_name(stamp.number));
+                let result = disk.publish(&path, &index.encode(&stamp));
+                Outcome::IndexWritten { number: stamp.number, result }
+            }
+            Work::WriteCheckpoint { path, bytes, replaces } => {
+                let written = disk.publish(&path, &bytes);
+                let result = written
+                    .and_then(|()| replaces.iter().try_for_each(|old| remove(disk, old.clone())));
+                Outcome::CheckpointWritten(result)
+            }
+            Work::Delete { segments } => {
+                let result = segments.iter().try_for_each(|&number| {
+                    remove(disk, self.dir.join(index_name(number)))?;
+                    remove(disk, self.dir.join(segment_name(number)))
+                });
+                Outcome::Deleted { result }
+            }
+            Work::Unmap { maps } => {
+                drop(maps);
+                Outcome::Unmapped
+            }
+        }
+    }
+}
+
+/// A segment's size: what is wanted, but at most 1/32 of the free space and at least what the next
+/// batch needs.
+pub(super) fn affordable(space: Space, bytes_min: u64, bytes: u64) -> u64 {
+    const STEP: u64 = 1 << 20;
+    let share = (space.free_bytes / 32).next_multiple_of(STEP);
+    bytes.min(share).max(bytes_min).max(STEP)
+}
+
+/// Removes a file; one that is gone already is fine.
+fn remove(disk: &dyn Disk, path: PathBuf) -> io::Result<()> {
+    match disk.remove(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// The stretches of the mapped segments between two positions. Whole pages: the first page of a
+/// later segment holds its header and goes along.
+pub(super) fn stretches<'a>(
+    from: Position,
+    to: Position,
+    maps: impl Iterator<Item = (SegmentNumber, &'a MapWriter)>,
+) -> Vec<Stretch> {
+    maps.filter(|(number, _)| *number >= from.segment && *number <= to.segment)
+        .map(|(number, writer)| Stretch {
+            map: writer.map().clone(),
+            from: if number == from.segment { u64::from(from.offset) } else { 0 },
+            to: if number == to.segment { u64::from(to.offset) } else { writer.published() as u64 },
+        })
+        .filter(|stretch| stretch.from < stretch.to)
+        .collect()
+}

@@ -1,0 +1,44 @@
+//! The log: one chain of segment files that takes the batches of many partitions.
+//!
+//! `engine` is the front door. On disk: `header` and `frame` are the bytes of a segment, `index` of
+//! the file beside a sealed one, `checkpoint` of the state that saves a replay. `commit` knows what
+//! is durable, `upkeep` what is due, `jobs` is the blocking work as values, `read` finds batches,
+//! `chain`, `replay` and `recover` open a log after any kind of stop.
+//!
+//! Invariants: a frame below the durable mark never changes and is never lost without an error; the
+//! sequence has no gaps; log start ≤ high watermark ≤ log end; one sync is in flight at a time.
+
+mod chain;
+mod checkpoint;
+mod commit;
+mod engine;
+mod frame;
+mod header;
+mod index;
+mod jobs;
+mod read;
+mod recover;
+mod replay;
+mod scan;
+mod segments;
+mod settings;
+mod upkeep;
+
+pub use chain::OpenError;
+pub use engine::{AppendError, Appended, Failure, Log, Now, Progress};
+pub use frame::{FrameHeader, Kind, FRAME_HEADER_BYTES, PAGE_BYTES};
+pub use header::{
+    parse_segment_name, segment_name, HeaderError, Predecessor, SegmentHeader, FRAMES_START,
+    SEGMENT_HEADER_BYTES,
+};
+pub use index::BatchEntry;
+pub use jobs::{Done, Job, Lane};
+pub use read::{
+    ColdError, ColdRead, Found, ReadAsk, ReadError, ReadPlan, TimeSeek, TimeTarget, Until,
+};
+pub use recover::Recovered;
+pub use replay::Cut;
+pub use scan::{Frame, Scanner};
+pub use settings::{Flush, LogSettings, LogSpec, PartitionSettings};
+#[cfg(test)]
+mod tests;

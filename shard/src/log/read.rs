@@ -1,0 +1,380 @@
+//! Finding batches: fetches by offset and look-ups by time.
+//!
+//! What is warm is handed out as slices of the map, which the kernel reads in `sendmsg`. What is
+//! cold becomes a value that a worker turns into bytes. Nothing here reads a disk on the core.
+
+use super::engine::Log;
+use super::header::{index_name, segment_name};
+use super::index::{BatchEntry, Directory, IndexError};
+use super::segments::Sealed;
+use crate::batch::{self, BatchHeader, Expander, Limits};
+use crate::disk::{Disk, MapWriter, ReadFile, SharedBytes};
+use crate::ids::{DenseId, LeaderEpoch, Offset, SegmentNumber, Timestamp};
+use crate::log::frame::FRAME_HEADER_BYTES;
+use crate::partition::{Offsets, Partition, Run};
+use bytes::Bytes;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How far a reader may see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    HighWatermark,
+    LastStable,
+}
+
+/// What a fetch wants of one partition.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadAsk {
+    pub from: Offset,
+    pub bytes_max: usize,
+    /// The first batch is returned although it is longer than `bytes_max`.
+    pub whole_first: bool,
+    pub until: Until,
+}
+
+/// Batches for one partition.
+#[derive(Debug)]
+pub struct ReadPlan {
+    pub offsets: Offsets,
+    /// Whole batches in offset order, to be sent as they are.
+    pub slices: Vec<SharedBytes>,
+    /// Bytes of `slices`, or the most that `cold` may return.
+    pub bytes: usize,
+    /// To be run on a worker when nothing is warm at this offset.
+    pub cold: Option<ColdRead>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    #[error("the log does not know this partition")]
+    Unknown,
+    #[error("offset {from} is outside {log_start}..={log_end}")]
+    OutOfRange { from: Offset, log_start: Offset, log_end: Offset },
+}
+
+/// Why a cold read came back without bytes.
+#[derive(Debug, thiserror::Error)]
+pub enum ColdError {
+    #[error("reading the segment: {0}")]
+    Io(#[from] io::Error),
+    #[error("the batch at {0} in the segment is damaged")]
+    Damaged(u32),
+}
+
+/// Where the entries of a cold segment come from.
+#[derive(Debug)]
+enum Entries {
+    Known(Vec<BatchEntry>),
+    File { path: PathBuf, dense: DenseId },
+}
+
+/// A read of one cold segment, to be run on a worker.
+pub struct ColdRead {
+    disk: Arc<dyn Disk>,
+    segment: PathBuf,
+    entries: Entries,
+    from: Offset,
+    until: Offset,
+    bytes_max: usize,
+    whole_first: bool,
+}
+
+/// A look-up of a record by its time, to be run on a worker.
+pub struct TimeSeek {
+    disk: Arc<dyn Disk>,
+    segment: PathBuf,
+    entries: Entries,
+    /// The partition's log start.
+    from: Offset,
+    until: Offset,
+    target: TimeTarget,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeTarget {
+    /// The first record at or after this time.
+    AtOrAfter(Timestamp),
+    /// The first of the records with the greatest time.
+    Greatest,
+}
+
+/// A record found by its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub offset: Offset,
+    pub timestamp: Timestamp,
+    pub leader_epoch: LeaderEpoch,
+}
+
+impl std::fmt::Debug for ColdRead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ColdRead({} from {})", self.segment.display(), self.from)
+    }
+}
+
+impl std::fmt::Debug for TimeSeek {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TimeSeek({} {:?})", self.segment.display(), self.target)
+    }
+}
+
+impl Log {
+    /// Plans a fetch. An offset at the log's end, or at what the reader may see, yields nothing.
+    pub fn plan_read(&self, id: DenseId, ask: &ReadAsk) -> Result<ReadPlan, ReadError> {
+        let partition = self.partitions.get(id).ok_or(ReadError::Unknown)?;
+        let offsets = partition.offsets(self.spec.run);
+        let (log_start, log_end) = (offsets.log_start, offsets.log_end);
+        if ask.from < log_start || ask.from > log_end {
+            return Err(ReadError::OutOfRange { from: ask.from, log_start, log_end });
+        }
+        let until = match ask.until {
+            Until::HighWatermark => offsets.high_watermark,
+            Until::LastStable => offsets.last_stable,
+        };
+        let mut plan = ReadPlan { offsets, slices: Vec::new(), bytes: 0, cold: None };
+        let mut at = ask.from;
+        while at < until {
+            let Some(run) = partition.run_at(at) else {
+                break;
+            };
+            let first = plan.slices.is_empty();
+            let Some((writer, entries)) = self.warm(run.segment, id) else {
+                if first {
+                    plan.bytes = ask.bytes_max;
+                    plan.cold = Some(self.cold_read(run.segment, id, ask, until));
+                }
+                break;
+            };
+            if !push_slices(&mut plan, writer, wanted(entries, at, until), ask) {
+                break;
+            }
+            at = run.end;
+        }
+        Ok(plan)
+    }
+
+    /// The map and the entries of a partition in a segment that is still mapped.
+    fn warm(&self, number: SegmentNumber, id: DenseId) -> Option<(&MapWriter, &[BatchEntry])> {
+        if number == self.open.number {
+            return Some((&self.open.writer, self.open.index.entries(id)));
+        }
+        let sealed = self.segments.get(number)?;
+        Some((sealed.writer.as_ref()?, sealed.index.as_ref()?.entries(id)))
+    }
+
+    fn cold_read(
+        &self,
+        number: SegmentNumber,
+        id: DenseId,
+        ask: &ReadAsk,
+        until: Offset,
+    ) -> ColdRead {
+        ColdRead {
+            disk: self.disk.clone(),
+            segment: self.spec.dir.join(segment_name(number)),
+            entries: self.cold_entries(number, id, ask.from, until),
+            from: ask.from,
+            until,
+            bytes_max: ask.bytes_max,
+            whole_first: ask.whole_first,
+        }
+    }
+
+    fn cold_entries(
+        &self,
+        number: SegmentNumber,
+        id: DenseId,
+        from: Offset,
+        until: Offset,
+    ) -> Entries {
+        let known = self.segments.get(number).and_then(|sealed: &Sealed| sealed.index.as_ref());
+        match known {
+            Some(index) => Entries::Known(wanted(index.entries(id), from, until).to_vec()),
+            None => Entries::File { path: self.spec.dir.join(index_name(number)), dense: id },
+        }
+    }
+
+    /// Plans a look-up by time among the committed records; `None` when there is none.
+    pub fn plan_time(&self, id: DenseId, target: TimeTarget, until: Until) -> Option<TimeSeek> {
+        let partition = self.partitions.get(id)?;
+        let until = match until {
+            Until::HighWatermark => partition.high_watermark(),
+            Until::LastStable => partition.last_stable(),
+        };
+        let run = self.run_by_time(partition, target, until)?;
+        let entries = if run.segment == self.open.number {
+            let from = partition.log_start();
+            let entries = wanted(self.open.index.entries(id), from, until);
+            Entries::Known(candidate(entries, target).into_iter().copied().collect())
+        } else {
+            self.cold_entries(run.segment, id, partition.log_start(), until)
+        };
+        Some(TimeSeek {
+            disk: self.disk.clone(),
+            segment: self.spec.dir.join(segment_name(run.segment)),
+            entries,
+            from: partition.log_start(),
+            until,
+            target,
+        })
+    }
+
+    fn run_by_time<'a>(
+        &self,
+        partition: &'a Partition,
+        target: TimeTarget,
+        until: Offset,
+    ) -> Option<&'a Run> {
+        let mut runs = partition.runs().iter().filter(|run| run.base < until);
+        match target {
+            TimeTarget::AtOrAfter(time) => runs.find(|run| run.max_timestamp >= time),
+            TimeTarget::Greatest => {
+                let mut best: Option<&Run> = None;
+                for run in runs {
+                    if best.is_none_or(|best| run.max_timestamp > best.max_timestamp) {
+                        best = Some(run);
+                    }
+                }
+                best
+            }
+        }
+    }
+}
+
+/// The entries with records in `[from, until)`. Batches that pass `until` are left out: what a
+/// reader may see always ends with a batch.
+fn wanted(entries: &[BatchEntry], from: Offset, until: Offset) -> &[BatchEntry] {
+    let first = entries.partition_point(|entry| entry.end() <= from);
+    let end = entries.partition_point(|entry| entry.end() <= until);
+    entries.get(first..end).unwrap_or(&[])
+}
+
+/// Adds slices while they fit; false when the limit is reached.
+fn push_slices(
+    plan: &mut ReadPlan,
+    writer: &MapWriter,
+    entries: &[BatchEntry],
+    ask: &ReadAsk,
+) -> bool {
+    for entry in entries {
+        let bytes = entry.batch_bytes as usize;
+        let first = plan.slices.is_empty() && ask.whole_first;
+        if !first && plan.bytes + bytes > ask.bytes_max {
+            return false;
+        }
+        plan.slices.push(writer.share(entry.frame_at as usize + FRAME_HEADER_BYTES, bytes));
+        plan.bytes += bytes;
+    }
+    true
+}
+
+/// The entry that holds the record sought.
+fn candidate(entries: &[BatchEntry], target: TimeTarget) -> Option<&BatchEntry> {
+    match target {
+        TimeTarget::AtOrAfter(time) => entries.iter().find(|entry| entry.max_timestamp >= time),
+        TimeTarget::Greatest => {
+            let greatest = entries.iter().map(|entry| entry.max_timestamp).max()?;
+            entries.iter().find(|entry| entry.max_timestamp == greatest)
+        }
+    }
+}
+
+impl Entries {
+    fn load(self, disk: &dyn Disk) -> Result<Vec<BatchEntry>, ColdError> {
+        match self {
+            Entries::Known(entries) => Ok(entries),
+            Entries::File { path, dense } => {
+                let file = disk.open(&path)?;
+                let directory = Directory::read(&*file).map_err(as_cold)?;
+                directory.entries(&*file, dense).map_err(as_cold)
+            }
+        }
+    }
+}
+
+fn as_cold(error: IndexError) -> ColdError {
+    match error {
+        IndexError::Io(error) => ColdError::Io(error),
+        IndexError::Damaged => ColdError::Damaged(0),
+    }
+}
+
+impl ColdRead {
+    /// Reads the batches. Blocks; the bytes are whole batches in offset order.
+    pub fn run(self) -> Result<Bytes, ColdError> {
+        let file = self.disk.open(&self.segment)?;
+        let entries = self.entries.load(&*self.disk)?;
+        let mut bytes = Vec::new();
+        for entry in wanted(&entries, self.from, self.until) {
+            let first = bytes.is_empty() && self.whole_first;
+            if !first && bytes.len() + entry.batch_bytes as usize > self.bytes_max {
+                break;
+            }
+            read_batch(&*file, entry, &mut bytes)?;
+        }
+        Ok(Bytes::from(bytes))
+    }
+}
+
+/// Reads one batch behind what is in `into` and checks that it is the one the index promised.
+fn read_batch(
+    file: &dyn ReadFile,
+    entry: &BatchEntry,
+    into: &mut Vec<u8>,
+) -> Result<(), ColdError> {
+    let damaged = ColdError::Damaged(entry.frame_at);
+    let at = u64::from(entry.frame_at) + FRAME_HEADER_BYTES as u64;
+    let count = entry.batch_bytes as usize;
+    if at + count as u64 > file.len()? {
+        return Err(damaged);
+    }
+    let from = into.len();
+    into.resize(from + count, 0);
+    let mut done = from;
+    while done < into.len() {
+        let read = file.read_at(at + (done - from) as u64, &mut into[done..])?;
+        if read == 0 {
+            return Err(damaged);
+        }
+        done += read;
+    }
+    let right = BatchHeader::split(&into[from..]).is_ok_and(|(header, body, rest)| {
+        let whole = rest.is_empty() && header.crc_with(body) == header.crc;
+        whole && header.base_offset == entry.base
+    });
+    if right {
+        Ok(())
+    } else {
+        Err(damaged)
+    }
+}
+
+impl TimeSeek {
+    /// Finds the record. Blocks. `None` when no record below the reader's bound matches.
+    pub fn run(self) -> Result<Option<Found>, ColdError> {
+        let entries = self.entries.load(&*self.disk)?;
+        let visible = wanted(&entries, self.from, self.until);
+        let Some(entry) = candidate(visible, self.target) else {
+            return Ok(None);
+        };
+        let file = self.disk.open(&self.segment)?;
+        let mut batch = Vec::new();
+        read_batch(&*file, entry, &mut batch)?;
+        let (limits, mut expander) = (Limits::default(), Expander::default());
+        let found = match self.target {
+            TimeTarget::AtOrAfter(time) => {
+                batch::find_time(&batch, time, self.from, &limits, &mut expander)
+            }
+            TimeTarget::Greatest => batch::find_latest(&batch, &limits, &mut expander),
+        };
+        let found = found.map_err(|_| ColdError::Damaged(entry.frame_at))?;
+        let leader_epoch = entry.leader_epoch;
+        Ok(found.map(|batch::Found { offset, timestamp }| Found {
+            offset,
+            timestamp,
+            leader_epoch,
+        }))
+    }
+}

@@ -1,0 +1,451 @@
+//! Opening a log: from its files to a `Log` that takes appends. Blocks; runs before serving.
+//!
+//! `chain` says which segments count, `replay` what is in them. What lies beyond the last mark is
+//! copied into a new segment that appears whole or not at all; only then is the old tail cut off.
+//! The page cache may hold what the disk has lost, so nothing beyond the mark is trusted in place.
+//!
+//! Worked example: segment 7 holds the last mark at byte 9,000 and whole frames up to 12,000, then a
+//! torn one. The frames in 9,000..12,000 become segment 8, whose link says "7 ends at 9,000". Segment
+//! 9 takes the appends. Whatever the rest of 7 holds does not exist any more.
+
+use super::chain::{io_error, open_link, read_chain, read_whole, Chain, OpenError};
+use super::commit::Commit;
+use super::engine::{Log, Now, Partitions};
+use super::frame::{encode_bind, next_page, next_slot, FrameHeader, Kind};
+use super::frame::{BATCH_PREFIX_BYTES, BIND_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES};
+use super::header::{segment_name, Predecessor, SegmentHeader, FRAMES_START};
+use super::index::{IndexStamp, SegmentIndex};
+use super::jobs::affordable;
+use super::replay::{Cut, Effect, Found, Replay, Walked};
+use super::segments::{IndexFile, Open, Sealed, Segments};
+use super::settings::LogSpec;
+use super::upkeep::{Checkpoints, Next, Prefault, State, ROOM_BESIDE};
+use crate::disk::{Disk, ReadFile};
+use crate::ids::{DenseId, LeaderEpoch, Offset, Position, SegmentNumber, Sequence};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Files that were allocated further than this past their end are cut.
+const SLACK_BYTES: u64 = 1 << 20;
+
+/// What opening a log came across, for the broker's log file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    pub segments: usize,
+    pub partitions: usize,
+    /// Frames read, not taken from a checkpoint or an index file.
+    pub frames: u64,
+    /// Frames beyond the last mark that were copied before serving.
+    pub copied_frames: u64,
+    pub copied_bytes: u64,
+    /// Where the log had been written further than it now goes.
+    pub cuts: Vec<Cut>,
+    /// Files removed: abandoned branches, prepared segments, temporary files.
+    pub removed: Vec<String>,
+    /// Partitions whose segments are missing below this offset.
+    pub missing: Vec<(DenseId, Offset)>,
+}
+
+impl Log {
+    /// Opens the log in `spec.dir`, which is made if it is not there. `seed` must be random.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        spec: LogSpec,
+        seed: u64,
+        now: Now,
+    ) -> Result<(Log, Recovered), OpenError> {
+        disk.create_dir(&spec.dir).map_err(io_error("creating", &spec.dir))?;
+        let chain = read_chain(&*disk, &spec)?;
+        let mut replay = Replay::start(&spec, &chain)?;
+        replay.run(&*disk, &chain)?;
+        let mut opening = Opening {
+            disk: disk.clone(),
+            spec: &spec,
+            number: chain.next_number,
+            random: seed,
+            now,
+            last: None,
+            recovered: Recovered { frames: replay.frames, ..Recovered::default() },
+        };
+        opening.last = opening.settled_end(&replay);
+        opening.drop_unsettled(&mut replay);
+        opening.copy_tail(&chain, &mut replay)?;
+        let open = opening.open_segment(replay.settled_sequence)?;
+        opening.remove_leftovers(&chain, &replay)?;
+        let Opening { number, random, recovered, .. } = opening;
+        let parts = Parts { chain, open, number, random };
+        Ok(assemble(disk, spec.clone(), replay.finish(), parts, recovered, now))
+    }
+}
+
+/// What is left of a replay once the tail has been copied.
+struct Finished {
+    partitions: Vec<(DenseId, crate::partition::Partition)>,
+    walked: Vec<Walked>,
+    next_dense: u32,
+    settled_sequence: Sequence,
+    covered: Position,
+}
+
+impl Replay<'_> {
+    fn finish(self) -> Finished {
+        let covered = self.covered();
+        Finished {
+            partitions: self.partitions.into_iter().collect(),
+            walked: self.walked,
+            next_dense: self.next_dense,
+            settled_sequence: self.settled_sequence,
+            covered,
+        }
+    }
+}
+
+struct Opening<'a> {
+    disk: Arc<dyn Disk>,
+    spec: &'a LogSpec,
+    /// The next unused segment number.
+    number: SegmentNumber,
+    random: u64,
+    now: Now,
+    /// What the next segment links to.
+    last: Option<Predecessor>,
+    recovered: Recovered,
+}
+
+impl Opening<'_> {
+    fn settled_end(&self, replay: &Replay<'_>) -> Option<Predecessor> {
+        let at = replay.walked.iter().find(|w| w.stamp.number == replay.settled.segment)?;
+        let (number, epoch) = (at.stamp.number, at.stamp.epoch);
+        Some(Predecessor { number, epoch, end: replay.settled.offset })
+    }
+
+    /// Segments behind the settled end do not exist any more: what counts of them is in the tail.
+    fn drop_unsettled(&mut self, replay: &mut Replay<'_>) {
+        let settled = replay.settled.segment;
+        replay.walked.retain(|walked| walked.stamp.number <= settled);
+        if let Some(last) = replay.walked.last_mut() {
+            last.stamp.end = replay.settled.offset;
+            last.stamp.next_sequence = replay.settled_sequence;
+        }
+    }
+
+    fn fresh(&mut self) -> (SegmentNumber, u64) {
+        let number = self.number;
+        self.number = SegmentNumber(number.0 + 1);
+        self.random = self.random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(number.0 | 1);
+        let epoch = self.random ^ (self.random >> 33);
+        (number, epoch.max(1))
+    }
+
+    fn header(&self, number: SegmentNumber, epoch: u64, first: Sequence) -> SegmentHeader {
+        SegmentHeader {
+            log: self.spec.id,
+            cluster: self.spec.cluster,
+            number,
+            epoch,
+            predecessor: self.last,
+            run: self.spec.run,
+            first_sequence: first,
+            created: self.now.wall,
+        }
+    }
+
+    /// Copies what lies beyond the last mark into a segment of its own, durable before it is seen.
+    fn copy_tail(&mut self, chain: &Chain, replay: &mut Replay<'_>) -> Result<(), OpenError> {
+        let tail: Vec<Found> = replay.tail.drain(..).collect();
+        if tail.iter().all(|found| matches!(found.effect, Effect::Mark | Effect::Bind(_))) {
+            return Ok(());
+        }
+        let (number, epoch) = self.fresh();
+        let header = self.header(number, epoch, replay.settled_sequence);
+        let path = self.spec.dir.join(segment_name(number));
+        let temporary = path.with_extension("seg.tmp");
+        let mut copy = Copy {
+            bytes: Vec::new(),
+            number,
+            epoch,
+            sequence: replay.settled_sequence,
+            mark: replay.settled,
+            index: SegmentIndex::default(),
+        };
+        copy.bytes.resize(FRAMES_START as usize, 0);
+        copy.bytes[..super::header::SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
+        let write = |bytes: &[u8], file: &mut dyn crate::disk::WriteFile| {
+            file.append(bytes).map_err(io_error("writing", &temporary))
+        };
+        let mut file = self.disk.create(&temporary).map_err(io_error("creating", &temporary))?;
+        let mut open: Option<(usize, Arc<dyn ReadFile>)> = None;
+        let mut flushed = 0;
+        for found in &tail {
+            if open.as_ref().is_none_or(|(link, _)| *link != found.link) {
+                let link = &chain.links[found.link];
+                open = Some((found.link, open_link(&*self.disk, link)?));
+            }
+            let (_, source) = open.as_ref().expect("opened above");
+            copy.add(found, &**source, &chain.links[found.link].path, replay, flushed)?;
+            if copy.bytes.len() >= 8 << 20 {
+                write(&copy.bytes, &mut *file)?;
+                flushed += copy.bytes.len();
+                copy.bytes.clear();
+            }
+        }
+        let data_end = (flushed + copy.bytes.len()) as u32;
+        let end = copy.finish(flushed, self.now);
+        write(&copy.bytes, &mut *file)?;
+        file.sync().map_err(io_error("syncing", &temporary))?;
+        drop(file);
+        self.disk.rename(&temporary, &path).map_err(io_error("renaming", &temporary))?;
+        self.recovered.copied_frames = copy.sequence.0 - replay.settled_sequence.0;
+        self.recovered.copied_bytes = u64::from(data_end - FRAMES_START);
+        replay.settled = Position { segment: number, offset: end };
+        replay.settled_sequence = copy.sequence;
+        let stamp = IndexStamp { number, epoch, end, next_sequence: copy.sequence };
+        replay.walked.push(Walked { stamp, index: Some(copy.index) });
+        self.last = Some(Predecessor { number, epoch, end });
+        Ok(())
+    }
+
+    /// Makes the segment that takes the appends of this run; its header is durable.
+    fn open_segment(&mut self, first: Sequence) -> Result<Open, OpenError> {
+        let (number, epoch) = self.fresh();
+        let header = self.header(number, epoch, first);
+        let path = self.spec.dir.join(segment_name(number));
+        let space = self.disk.space(&self.spec.dir);
+        let space = space.map_err(io_error("asking for the free space of", &self.spec.dir))?;
+        let wanted = u64::from(self.spec.settings.segment_bytes_min);
+        let bytes = affordable(space, ROOM_BESIDE, wanted);
+        let writer = self.disk.create_map(&path, bytes).map_err(io_error("creating", &path))?;
+        let mut open = Open::start(writer, &header);
+        let map = open.writer.map().clone();
+        let synced = self.disk.sync_map(&map, 0, u64::from(FRAMES_START));
+        synced.map_err(io_error("syncing", &path))?;
+        let ahead = (1u64 << 20).min(map.bytes() as u64);
+        if self.disk.prefault(&map, 0, ahead).is_ok() {
+            open.prefaulted = ahead as u32;
+        }
+        Ok(open)
+    }
+
+    /// Removes what no link leads to, now that the new segment's link is durable, and gives back
+    /// the space behind the end of the segment that was open.
+    fn remove_leftovers(&mut self, chain: &Chain, replay: &Replay<'_>) -> Result<(), OpenError> {
+        let kept = |number| replay.walked.iter().any(|w| w.stamp.number == number);
+        let abandoned = chain.links.iter().filter(|link| !kept(link.header.number));
+        let abandoned: Vec<&Path> = abandoned.map(|link| link.path.as_path()).collect();
+        for path in chain.leftovers.iter().map(|path| path.as_path()).chain(abandoned) {
+            match self.disk.remove(path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                other => other.map_err(io_error("removing", path))?,
+            }
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            self.recovered.removed.push(name);
+        }
+        for walked in &replay.walked {
+            let link = chain.links.iter().find(|l| l.header.number == walked.stamp.number);
+            let Some(link) =
+                link.filter(|l| l.file_bytes > u64::from(walked.stamp.end) + SLACK_BYTES)
+            else {
+                continue;
+            };
+            let end = u64::from(walked.stamp.end);
+            self.disk.truncate(&link.path, end).map_err(io_error("truncating", &link.path))?;
+        }
+        Ok(())
+    }
+}
+
+/// The new segment as it grows in memory.
+struct Copy {
+    bytes: Vec<u8>,
+    number: SegmentNumber,
+    epoch: u64,
+    sequence: Sequence,
+    mark: Position,
+    index: SegmentIndex,
+}
+
+impl Copy {
+    fn add(
+        &mut self,
+        found: &Found,
+        source: &dyn ReadFile,
+        path: &Path,
+        replay: &mut Replay<'_>,
+        flushed: usize,
+    ) -> Result<(), OpenError> {
+        if let Effect::Bind(key) = found.effect {
+            // The state learns of the partition; the frame is made anew at its first use.
+            replay.apply(found, &mut SegmentIndex::default());
+            self.bind(found, key, flushed);
+            return Ok(());
+        }
+        if matches!(found.effect, Effect::Mark) {
+            return Ok(());
+        }
+        if !self.index.is_bound(found.partition) {
+            let key = replay.key_of(found.partition);
+            let Some(key) = key else { return Ok(()) };
+            self.bind(found, key, flushed);
+        }
+        let payload = match &found.effect {
+            Effect::Data { batch_bytes, .. } => {
+                let mut payload = vec![0; *batch_bytes as usize];
+                let at = u64::from(found.at) + FRAME_HEADER_BYTES as u64;
+                let whole = read_whole(source, at, &mut payload);
+                if !whole.map_err(io_error("reading", path))? {
+                    let (path, at) = (path.to_path_buf(), found.at);
+                    return Err(OpenError::Damaged { path, at, mark: self.mark });
+                }
+                payload
+            }
+            Effect::LogStart(_) | Effect::Bind(_) | Effect::Mark => Vec::new(),
+        };
+        let (kind, base_offset, covered) = match &found.effect {
+            Effect::Data { header, .. } => (Kind::Data, header.base_offset, BATCH_PREFIX_BYTES),
+            Effect::LogStart(to) => (Kind::LogStart, *to, 0),
+            Effect::Bind(_) | Effect::Mark => return Ok(()),
+        };
+        let header = FrameHeader {
+            payload_bytes: payload.len() as u32,
+            kind,
+            sequence: self.sequence,
+            partition: found.partition,
+            leader_epoch: found.leader_epoch,
+            base_offset,
+            append_time: found.append_time,
+            mark: self.mark,
+        };
+        let at = self.put(&header, &payload, covered, flushed);
+        let end = Position { segment: self.number, offset: at + header.frame_bytes() as u32 };
+        let moved = Found { at, end, sequence: header.sequence, ..found.clone() };
+        replay.apply(&moved, &mut self.index);
+        Ok(())
+    }
+
+    fn bind(&mut self, found: &Found, key: crate::ids::PartitionKey, flushed: usize) {
+        if self.index.is_bound(found.partition) {
+            return;
+        }
+        let header = FrameHeader {
+            payload_bytes: BIND_BYTES as u32,
+            kind: Kind::Bind,
+            sequence: self.sequence,
+            partition: found.partition,
+            leader_epoch: found.leader_epoch,
+            base_offset: Offset(0),
+            append_time: found.append_time,
+            mark: self.mark,
+        };
+        self.put(&header, &encode_bind(&key), BIND_BYTES, flushed);
+        self.index.bind(found.partition, key);
+    }
+
+    fn put(&mut self, header: &FrameHeader, payload: &[u8], covered: usize, flushed: usize) -> u32 {
+        let at = next_slot((flushed + self.bytes.len()) as u32);
+        self.bytes.resize(at as usize - flushed, 0);
+        self.bytes.extend(header.encode(self.epoch, &payload[..covered]));
+        self.bytes.extend(payload);
+        self.sequence = Sequence(self.sequence.0 + 1);
+        at
+    }
+
+    /// The mark that says all of this is durable, on a page of its own. Returns the end.
+    fn finish(&mut self, flushed: usize, now: Now) -> u32 {
+        let end = (flushed + self.bytes.len()) as u32;
+        self.mark = Position { segment: self.number, offset: end };
+        let page = next_page(end);
+        self.bytes.resize(page as usize - flushed, 0);
+        let header = FrameHeader {
+            payload_bytes: 0,
+            kind: Kind::Mark,
+            sequence: self.sequence,
+            partition: DenseId(0),
+            leader_epoch: LeaderEpoch(0),
+            base_offset: Offset(0),
+            append_time: now.wall,
+            mark: self.mark,
+        };
+        let at = self.put(&header, &[], 0, flushed);
+        let end = at + FRAME_HEADER_BYTES as u32;
+        self.bytes.resize(next_page(end) as usize - flushed, 0);
+        end
+    }
+}
+
+/// What the opened log is put together from besides the replayed state.
+struct Parts {
+    chain: Chain,
+    open: Open,
+    number: SegmentNumber,
+    random: u64,
+}
+
+fn assemble(
+    disk: Arc<dyn Disk>,
+    spec: LogSpec,
+    finished: Finished,
+    parts: Parts,
+    mut recovered: Recovered,
+    now: Now,
+) -> (Log, Recovered) {
+    let mut segments = Segments::default();
+    for walked in finished.walked {
+        segments.add(Sealed {
+            stamp: walked.stamp,
+            writer: None,
+            index_file: match walked.index {
+                Some(_) => IndexFile::Missing,
+                None => IndexFile::Written,
+            },
+            index: walked.index.map(Arc::new),
+            live: 0,
+        });
+    }
+    let mut partitions = Partitions::default();
+    for (id, mut partition) in finished.partitions {
+        let first = partition.runs().front().map(|run| run.base);
+        let known = partition.log_start();
+        let log_start = first.unwrap_or(partition.log_end()).max(known);
+        if log_start > known {
+            recovered.missing.push((id, log_start));
+        }
+        let log_end = partition.log_end();
+        partition.restore(log_start, log_end);
+        for run in partition.runs() {
+            let sealed = segments.get_mut(run.segment).expect("runs lie in walked segments");
+            sealed.live += 1;
+        }
+        partitions.insert(id, partition);
+    }
+    partitions.reserve_below(finished.next_dense);
+    recovered.segments = segments.count();
+    recovered.partitions = partitions.iter().count();
+    let chain = parts.chain;
+    let start = parts.open.position();
+    let files = chain.checkpoint_files;
+    let mut log = Log {
+        disk,
+        partitions,
+        segments,
+        next: Next {
+            state: State::None,
+            number: parts.number,
+            bytes: u64::from(spec.settings.segment_bytes_min),
+            bytes_min: u64::from(PAGE_BYTES) + ROOM_BESIDE,
+        },
+        open: parts.open,
+        next_sequence: finished.settled_sequence,
+        commit: Commit::new(start, now.mono_us),
+        checkpoints: Checkpoints::new(finished.covered, chain.next_checkpoint, files),
+        prefault: Prefault::new(),
+        retention: super::upkeep::Retention::default(),
+        jobs: Vec::new(),
+        random: parts.random,
+        spec,
+    };
+    log.write_missing_indexes();
+    if log.segments.count() > 0 {
+        log.checkpoints.want();
+    }
+    (log, recovered)
+}

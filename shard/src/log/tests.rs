@@ -1,0 +1,272 @@
+//! Whole logs on the real disk, driven in one thread: what a caller sees, and what a restart finds.
+//!
+//! Crashes at every step are the simulation's; here is one plain case of each behaviour.
+
+use super::*;
+use crate::batch::{BatchBuilder, BatchHeader, NewRecord, Valid};
+use crate::disk::RealDisk;
+use crate::ids::{DenseId, LeaderEpoch, LogId, Offset, PartitionKey, Timestamp};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// A directory that goes away with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        let name = format!("basalt-log-{}", Uuid::new_v4());
+        Folder(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+struct Driven {
+    log: Log,
+    now: Now,
+}
+
+fn settings() -> LogSettings {
+    LogSettings {
+        segment_bytes_min: 1 << 20,
+        segment_bytes_max: 1 << 20,
+        retention_check_ms: 10,
+        ..LogSettings::default()
+    }
+}
+
+fn open(dir: &Path, run: i32, settings: LogSettings) -> Result<(Driven, Recovered), OpenError> {
+    let now = Now { wall: Timestamp(1_000_000), mono_us: 0 };
+    let spec = LogSpec {
+        dir: dir.to_path_buf(),
+        id: LogId(0),
+        cluster: Uuid::from_u128(1),
+        run: LeaderEpoch(run),
+        settings,
+        salvage: false,
+    };
+    let (log, recovered) = Log::open(Arc::new(RealDisk), spec, run as u64 + 17, now)?;
+    Ok((Driven { log, now }, recovered))
+}
+
+fn key(partition: i32) -> PartitionKey {
+    PartitionKey { view: 0, topic: Uuid::from_u128(5), partition }
+}
+
+fn kept_for_ever(flush: Flush) -> PartitionSettings {
+    PartitionSettings { flush, retention_ms: None, retention_bytes: None, internal: false }
+}
+
+fn batch_of(values: &[&[u8]], time: i64) -> Vec<u8> {
+    let mut builder = BatchBuilder::new();
+    for value in values {
+        builder.push(&NewRecord {
+            timestamp: Timestamp(time),
+            key: Some(b"key"),
+            value: Some(value),
+            headers: &[],
+        });
+    }
+    builder.build()
+}
+
+impl Driven {
+    fn append(&mut self, id: DenseId, batch: &[u8]) -> Appended {
+        let valid = Valid::built(batch).unwrap();
+        for _ in 0..1000 {
+            match self.log.append(id, &valid, self.now) {
+                Err(AppendError::Busy) => self.work(),
+                other => return other.unwrap(),
+            };
+        }
+        panic!("the log stays busy");
+    }
+
+    /// Lets time pass and runs what is due until nothing is.
+    fn work(&mut self) -> Vec<DenseId> {
+        let mut moved = Vec::new();
+        for _ in 0..10 {
+            self.now.mono_us += 2_000;
+            self.log.tick(self.now);
+            for job in self.log.take_jobs() {
+                let progress = self.log.finish(job.run(), self.now);
+                assert!(progress.failure.is_none(), "{:?}", progress.failure);
+                moved.extend(progress.moved);
+            }
+        }
+        moved
+    }
+
+    fn stop(mut self) {
+        while !self.log.stop_step(self.now) {
+            for job in self.log.take_jobs() {
+                self.log.finish(job.run(), self.now);
+            }
+        }
+    }
+
+    /// All batches of a partition from `from` on, read from the file, not the map.
+    fn read_cold(&self, id: DenseId, from: i64) -> Vec<BatchHeader> {
+        let mut found = Vec::new();
+        let mut at = Offset(from);
+        loop {
+            let ask = ReadAsk {
+                from: at,
+                bytes_max: 1 << 20,
+                whole_first: true,
+                until: Until::HighWatermark,
+            };
+            let plan = self.log.plan_read(id, &ask).unwrap();
+            let Some(cold) = plan.cold else { return found };
+            let bytes = cold.run().unwrap();
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let (header, _, behind) = BatchHeader::split(rest).unwrap();
+                at = header.end_offset();
+                found.push(header);
+                rest = behind;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_commit_moves_the_high_watermark_and_an_os_append_does_at_once() {
+    let folder = Folder::new();
+    let (mut log, _) = open(&folder.0, 1, settings()).unwrap();
+    let slow = log.log.attach(key(0), kept_for_ever(Flush::Commit));
+    let fast = log.log.attach(key(1), kept_for_ever(Flush::Os));
+    let first = log.append(slow, &batch_of(&[b"a", b"b"], 5));
+    let second = log.append(fast, &batch_of(&[b"c"], 5));
+    assert_eq!((first.base_offset, first.committed), (Offset(0), false));
+    assert_eq!((second.base_offset, second.committed), (Offset(0), true));
+    assert_eq!(log.log.offsets(slow).unwrap().high_watermark, Offset(0));
+    assert_eq!(log.log.offsets(fast).unwrap().high_watermark, Offset(1));
+    assert_eq!(log.work(), [slow]);
+    assert_eq!(log.log.offsets(slow).unwrap().high_watermark, Offset(2));
+    assert!(log.log.committed() >= first.position);
+}
+
+#[test]
+fn records_survive_a_clean_stop_and_a_kill() {
+    for clean in [true, false] {
+        let folder = Folder::new();
+        let (mut log, _) = open(&folder.0, 1, settings()).unwrap();
+        let id = log.log.attach(key(0), kept_for_ever(Flush::Commit));
+        for _ in 0..10 {
+            log.append(id, &batch_of(&[b"one", b"two"], 7));
+        }
+        log.work();
+        log.append(id, &batch_of(&[b"three"], 8));
+        match clean {
+            true => log.stop(),
+            false => drop(log),
+        }
+        let (mut log, recovered) = open(&folder.0, 2, settings()).unwrap();
+        assert_eq!(recovered.copied_frames == 0, clean, "{recovered:?}");
+        assert_eq!(log.log.attach(key(0), kept_for_ever(Flush::Commit)), id);
+        let offsets = log.log.offsets(id).unwrap();
+        assert_eq!((offsets.log_start, offsets.log_end), (Offset(0), Offset(21)));
+        let read = log.read_cold(id, 0);
+        assert_eq!(read.iter().map(|b| b.base_offset.0).collect::<Vec<_>>()[9..], [18, 20]);
+        let more = log.append(id, &batch_of(&[b"four"], 9));
+        assert_eq!(more.base_offset, Offset(21));
+        let epochs = (1..=3).map(|epoch| log.log.end_of_epoch(id, LeaderEpoch(epoch)));
+        let (one, two) = ((LeaderEpoch(1), Offset(21)), (LeaderEpoch(2), Offset(22)));
+        assert_eq!(epochs.collect::<Vec<_>>(), [Some(one), Some(two), None]);
+    }
+}
+
+#[test]
+fn many_segments_come_back_from_indexes_and_checkpoints() {
+    let folder = Folder::new();
+    let value = vec![7; 50_000];
+    let (mut log, _) = open(&folder.0, 1, settings()).unwrap();
+    let ids: Vec<_> =
+        (0..3).map(|p| log.log.attach(key(p), kept_for_ever(Flush::Commit))).collect();
+    for round in 0..100 {
+        log.append(ids[round % 3], &batch_of(&[&value], round as i64));
+        log.work();
+    }
+    drop(log);
+    let (mut log, recovered) = open(&folder.0, 2, settings()).unwrap();
+    assert!(recovered.segments > 4, "{recovered:?}");
+    assert!(recovered.frames < 60, "sealed segments are not scanned: {recovered:?}");
+    for (partition, id) in ids.iter().enumerate() {
+        let id = *id;
+        assert_eq!(log.log.attach(key(partition as i32), kept_for_ever(Flush::Commit)), id);
+        let count = if partition == 0 { 34 } else { 33 };
+        let read = log.read_cold(id, 0);
+        let bases: Vec<_> = read.iter().map(|batch| batch.base_offset.0).collect();
+        assert_eq!(bases, (0..count).collect::<Vec<i64>>());
+    }
+}
+
+#[test]
+fn retention_frees_segments() {
+    let folder = Folder::new();
+    let value = vec![7; 50_000];
+    let (mut log, _) = open(&folder.0, 1, settings()).unwrap();
+    let limited =
+        PartitionSettings { retention_bytes: Some(300_000), ..kept_for_ever(Flush::Commit) };
+    let id = log.log.attach(key(0), limited);
+    for round in 0..200 {
+        log.append(id, &batch_of(&[&value], round));
+        log.work();
+    }
+    log.work();
+    let (segments, bytes) = log.log.size();
+    assert!(segments <= 4 && bytes < 4 << 20, "{segments} segments, {bytes} bytes");
+    let offsets = log.log.offsets(id).unwrap();
+    assert!(offsets.log_start > Offset(180), "{offsets:?}");
+    drop(log);
+    let (log, _) = open(&folder.0, 2, settings()).unwrap();
+    let again = log.log.offsets(id).unwrap();
+    assert_eq!((again.log_start, again.log_end), (offsets.log_start, offsets.log_end));
+}
+
+#[test]
+fn records_are_found_by_time() {
+    let folder = Folder::new();
+    let (mut log, _) = open(&folder.0, 1, settings()).unwrap();
+    let id = log.log.attach(key(0), kept_for_ever(Flush::Os));
+    for time in [100, 200, 300, 250] {
+        log.append(id, &batch_of(&[b"x"], time));
+    }
+    let at = |log: &Driven, target| {
+        let seek = log.log.plan_time(id, target, Until::HighWatermark)?;
+        seek.run().unwrap().map(|found| (found.offset.0, found.timestamp.0))
+    };
+    let after = |time| TimeTarget::AtOrAfter(Timestamp(time));
+    assert_eq!(at(&log, after(0)), Some((0, 100)));
+    assert_eq!(at(&log, after(101)), Some((1, 200)));
+    assert_eq!(at(&log, after(300)), Some((2, 300)));
+    assert_eq!(at(&log, after(301)), None);
+    assert_eq!(at(&log, TimeTarget::Greatest), Some((2, 300)));
+}
+
+#[test]
+fn damage_below_the_mark_is_refused_and_salvage_cuts_there() {
+    let folder = Folder::new();
+    let (mut log, _) = open(&folder.0, 1, settings()).unwrap();
+    let id = log.log.attach(key(0), kept_for_ever(Flush::Commit));
+    for time in 0..20 {
+        log.append(id, &batch_of(&[b"some value"], time));
+        log.work();
+    }
+    log.stop();
+    let segment = folder.0.join(segment_name(crate::ids::SegmentNumber(1)));
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[5_000] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let Err(OpenError::Damaged { path, at, .. }) = open(&folder.0, 2, settings()) else {
+        panic!("damage below the mark must be refused");
+    };
+    assert_eq!(path, segment);
+    assert!(at <= 5_000 && at > 4_096, "{at}");
+}

@@ -1,0 +1,616 @@
+//! What a log does beside appending: syncs, segments, marks, checkpoints, retention.
+//!
+//! `Log::tick` looks at what is due and turns it into jobs; nothing here blocks. Work that grows with
+//! the number of partitions is done in slices.
+
+use super::checkpoint::{self, CheckpointEntry, CheckpointHeader};
+use super::engine::{AppendError, Failure, Log, Now, Progress};
+use super::frame::{BIND_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES};
+use super::header::{SegmentHeader, FRAMES_START};
+use super::jobs::{stretches, Stretch, Work};
+use super::segments::{IndexFile, Open};
+use crate::batch::HEADER_BYTES;
+use crate::disk::MapWriter;
+use crate::ids::{DenseId, Offset, PartitionKey, Position, SegmentNumber, Timestamp};
+use crate::partition::Partition;
+use std::io;
+use std::path::PathBuf;
+
+/// The most a bind frame takes, with the way to its slot.
+pub(super) const BIND_FRAME: u64 = (FRAME_HEADER_BYTES + BIND_BYTES + 8) as u64;
+/// What a segment holds beside the one frame it may have been made for: header, bind frame, mark.
+pub(super) const ROOM_BESIDE: u64 = FRAMES_START as u64 + BIND_FRAME + 2 * PAGE_BYTES as u64;
+/// Kept free of clients' records at the end of the last segment while no other can be had: log
+/// starts and the broker's own records go on when the disk is full.
+const KEPT_FOR_INTERNAL: u64 = 256 << 10;
+/// A sync that covers more than this is followed by a page start, so that the next store does not
+/// fault on a page that has just been written.
+const ALIGN_AFTER_BYTES: u64 = 32 << 10;
+const PREFAULT_BYTES_MIN: u32 = 1 << 20;
+/// A failed preparation is tried again after this time.
+const PREPARE_AGAIN_US: u64 = 1_000_000;
+/// Partitions looked at in one tick by checkpoints and retention.
+const SLICE_PARTITIONS: usize = 128;
+const SLICE_BYTES: usize = 256 << 10;
+/// Deltas may grow to this before a new base is written.
+const DELTAS_BYTES_MIN: usize = 256 << 10;
+
+const _: () = assert!(HEADER_BYTES >= BIND_BYTES, "`Log::write` has room for every head");
+
+/// The segment after the open one.
+#[derive(Debug)]
+pub(super) enum State {
+    None,
+    Preparing,
+    Ready(MapWriter),
+    Failed { at_us: u64 },
+}
+
+#[derive(Debug)]
+pub(super) struct Next {
+    pub state: State,
+    /// The number of the next file; one is never used twice, not even for a file thrown away.
+    pub number: SegmentNumber,
+    /// Size wanted for the next segment.
+    pub bytes: u64,
+    /// What the batch at hand needs at least.
+    pub bytes_min: u64,
+}
+
+/// How far ahead pages are made present.
+#[derive(Debug)]
+pub(super) struct Prefault {
+    pub window: u32,
+    running: bool,
+    last_us: u64,
+}
+
+impl Prefault {
+    pub fn new() -> Prefault {
+        Prefault { window: PREFAULT_BYTES_MIN, running: false, last_us: 0 }
+    }
+
+    /// Prefaulting only saves time: a failure shows at the next sync if it matters.
+    pub fn finished(&mut self, _worked: bool) {
+        self.running = false;
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Retention {
+    cursor: u32,
+    round_started_us: u64,
+}
+
+/// A checkpoint being taken.
+#[derive(Debug)]
+struct Capture {
+    covered: Position,
+    /// Nothing after it has been seen by any entry.
+    seen: Position,
+    ids: Vec<DenseId>,
+    done: usize,
+    base: bool,
+    count: u32,
+    body: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Writing {
+    id: u64,
+    covered: Position,
+    base: bool,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    /// Recovery starts from here; only segments before it may go.
+    pub covered: Position,
+    next_id: u64,
+    /// The base and deltas in force.
+    files: Vec<u64>,
+    base_bytes: usize,
+    delta_bytes: usize,
+    base_is_due: bool,
+    wanted: bool,
+    touched: Vec<DenseId>,
+    detached: Vec<(DenseId, PartitionKey)>,
+    capture: Option<Capture>,
+    writing: Option<Writing>,
+    /// The last log start frame; segments go only when it is durable.
+    log_start_at: Position,
+}
+
+impl Checkpoints {
+    pub fn new(covered: Position, next_id: u64, old_files: Vec<u64>) -> Checkpoints {
+        Checkpoints {
+            covered,
+            next_id,
+            files: old_files,
+            base_bytes: 0,
+            delta_bytes: 0,
+            base_is_due: true,
+            wanted: false,
+            touched: Vec::new(),
+            detached: Vec::new(),
+            capture: None,
+            writing: None,
+            log_start_at: Position::default(),
+        }
+    }
+
+    /// A partition changed; `already` says that it is noted.
+    pub fn touched(&mut self, id: DenseId, already: bool) {
+        if !already {
+            self.touched.push(id);
+        }
+    }
+
+    pub fn detached(&mut self, id: DenseId, key: PartitionKey) {
+        self.detached.push((id, key));
+    }
+
+    pub fn log_start_moved(&mut self, at: Position) {
+        self.log_start_at = at;
+    }
+
+    /// Asks for a checkpoint at the next occasion.
+    pub fn want(&mut self) {
+        self.wanted = true;
+    }
+
+    fn is_idle(&self) -> bool {
+        self.capture.is_none() && self.writing.is_none()
+    }
+}
+
+impl Log {
+    /// Looks at what is due. To be called after appends and finished jobs, and every few
+    /// milliseconds; cheap when nothing is.
+    pub fn tick(&mut self, now: Now) {
+        self.plan_sync(now);
+        self.plan_prefault(now);
+        self.plan_next(now);
+        if self.commit.mark_is_due(&self.spec.settings, now.mono_us) {
+            self.write_mark(now);
+        }
+        self.slice_of_checkpoint();
+        self.slice_of_retention(now);
+        self.drop_dead_segments();
+    }
+
+    /// When `tick` should be called next for the sake of those who wait for a commit. µs of the
+    /// monotonic clock; `None` when nobody waits for it.
+    pub fn sync_due_us(&self) -> Option<u64> {
+        self.commit.sync_due_us(&self.spec.settings)
+    }
+
+    fn plan_sync(&mut self, now: Now) {
+        if let Some(plan) = self.commit.plan(&self.spec.settings, now.mono_us) {
+            self.push_sync(plan.from, plan.to, plan.bytes);
+        }
+    }
+
+    fn push_sync(&mut self, from: Position, to: Position, bytes: u64) {
+        let sealed = self.segments.iter().filter_map(|sealed| {
+            sealed.writer.as_ref().map(|writer| (sealed.stamp.number, writer))
+        });
+        let open = std::iter::once((self.open.number, &self.open.writer));
+        let stretches = stretches(from, to, sealed.chain(open));
+        if bytes >= ALIGN_AFTER_BYTES {
+            self.open.align_next = true;
+        }
+        self.push_job(Work::Sync { stretches });
+    }
+
+    fn plan_prefault(&mut self, now: Now) {
+        let (end, capacity) = (self.open.end, self.open.capacity());
+        let ahead = self.open.prefaulted.saturating_sub(end);
+        let enough = ahead >= self.prefault.window / 2 || self.open.prefaulted >= capacity;
+        if self.prefault.running || enough {
+            return;
+        }
+        // Twice the window when the last one was used up at once, half when it lasted.
+        let since_us = now.mono_us.saturating_sub(self.prefault.last_us);
+        let window = match since_us {
+            0..50_000 => self.prefault.window * 2,
+            50_000..1_000_000 => self.prefault.window,
+            _ => self.prefault.window / 2,
+        };
+        let bytes_max = self.spec.settings.prefault_bytes_max.max(PREFAULT_BYTES_MIN);
+        self.prefault.window = window.clamp(PREFAULT_BYTES_MIN, bytes_max);
+        let from = self.open.prefaulted.max(end);
+        let to = (u64::from(end) + u64::from(self.prefault.window)).min(u64::from(capacity));
+        self.open.prefaulted = to as u32;
+        self.prefault.running = true;
+        self.prefault.last_us = now.mono_us;
+        let map = self.open.writer.map().clone();
+        self.push_job(Work::Prefault { stretch: Stretch { map, from: u64::from(from), to } });
+    }
+
+    /// Prepares the next segment when the open one is half full, and again after a failure.
+    fn plan_next(&mut self, now: Now) {
+        let wanted = match self.next.state {
+            State::None => self.open.end >= self.open.capacity() / 2,
+            State::Failed { at_us } => now.mono_us.saturating_sub(at_us) >= PREPARE_AGAIN_US,
+            State::Preparing | State::Ready(_) => false,
+        };
+        if wanted && !self.commit.is_poisoned() {
+            self.prepare();
+        }
+    }
+
+    fn prepare(&mut self) {
+        let number = self.next.number;
+        self.next.number = SegmentNumber(number.0 + 1);
+        self.next.state = State::Preparing;
+        let bytes_max = u64::from(self.spec.settings.segment_bytes_max);
+        self.push_job(Work::Prepare {
+            number,
+            bytes_min: self.next.bytes_min.min(bytes_max),
+            bytes: self.next.bytes.max(self.next.bytes_min).min(bytes_max),
+            prefault: u64::from(self.prefault.window),
+        });
+    }
+
+    pub(super) fn prepared(
+        &mut self,
+        number: SegmentNumber,
+        result: io::Result<MapWriter>,
+        now: Now,
+        progress: &mut Progress,
+    ) {
+        progress.unblocked = true;
+        match result {
+            Ok(writer) => {
+                assert!(number < self.next.number);
+                self.next.state = State::Ready(writer);
+            }
+            Err(error) => {
+                self.next.state = State::Failed { at_us: now.mono_us };
+                progress.failure = Some(Failure::Prepare(error));
+            }
+        }
+    }
+
+    /// Whether a frame that ends at `end` may go into the open segment.
+    pub(super) fn fits_here(&self, end: u64, internal: bool) -> bool {
+        let kept = match (&self.next.state, internal) {
+            (State::Ready(_), _) | (_, true) => 0,
+            _ => KEPT_FOR_INTERNAL.min(u64::from(self.open.capacity()) / 8),
+        };
+        end + kept <= u64::from(self.open.capacity())
+    }
+
+    /// Seals the open segment and goes on in the next one.
+    pub(super) fn roll(&mut self, frame_bytes: u64, now: Now) -> Result<(), AppendError> {
+        let needed = frame_bytes + ROOM_BESIDE;
+        self.next.bytes_min = needed;
+        match std::mem::replace(&mut self.next.state, State::None) {
+            State::Ready(map) if map.map().bytes() as u64 >= needed => {
+                self.start_segment(map, now);
+                Ok(())
+            }
+            State::Ready(map) => {
+                self.push_job(Work::Discard { map });
+                self.prepare();
+                Err(AppendError::Busy)
+            }
+            State::None => {
+                self.prepare();
+                Err(AppendError::Busy)
+            }
+            State::Preparing => {
+                self.next.state = State::Preparing;
+                Err(AppendError::Busy)
+            }
+            State::Failed { at_us } => {
+                self.next.state = State::Failed { at_us };
+                Err(AppendError::Full)
+            }
+        }
+    }
+
+    fn start_segment(&mut self, map: MapWriter, now: Now) {
+        let number = super::header::parse_segment_name(
+            map.map().path().file_name().and_then(|name| name.to_str()).unwrap_or_default(),
+        )
+        .expect("prepared under a segment's name");
+        let header = SegmentHeader {
+            log: self.spec.id,
+            cluster: self.spec.cluster,
+            number,
+            epoch: self.fresh_epoch(),
+            predecessor: Some(self.open.as_predecessor()),
+            run: self.spec.run,
+            first_sequence: self.next_sequence,
+            created: now.wall,
+        };
+        let bytes_max = u64::from(self.spec.settings.segment_bytes_max);
+        self.next.bytes = (u64::from(self.open.capacity()) * 2).min(bytes_max);
+        self.next.bytes_min = ROOM_BESIDE;
+        let mut open = Open::start(map, &header);
+        open.prefaulted = self.prefault.window.min(open.capacity());
+        let sealed = std::mem::replace(&mut self.open, open).seal(self.next_sequence);
+        self.segments.add(sealed);
+        self.write_missing_indexes();
+        self.checkpoints.want();
+        self.cool();
+    }
+
+    /// Starts to write the index of each sealed segment that has none in a file.
+    pub(super) fn write_missing_indexes(&mut self) {
+        let mut work = Vec::new();
+        for sealed in self.segments.without_index_file() {
+            if let Some(index) = sealed.index.clone() {
+                sealed.index_file = IndexFile::BeingWritten;
+                work.push(Work::WriteIndex { index, stamp: sealed.stamp });
+            }
+        }
+        work.into_iter().for_each(|work| self.push_job(work));
+    }
+
+    fn cool(&mut self) {
+        let warm_bytes = self.spec.settings.warm_bytes;
+        let unsynced = self.commit.unsynced_bytes();
+        // A map is needed until its last page is synced.
+        let maps = self.segments.cool(self.open.end, warm_bytes.max(unsynced * 2));
+        if !maps.is_empty() {
+            self.push_job(Work::Unmap { maps });
+        }
+    }
+
+    /// Random enough that bytes of an older file never pass for this segment's; never 0.
+    pub(super) fn fresh_epoch(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)).max(1)
+    }
+
+    /// A partition has nothing left in `segment`.
+    pub(super) fn release(&mut self, segment: SegmentNumber) {
+        let live = if segment == self.open.number {
+            &mut self.open.live
+        } else {
+            let Some(sealed) = self.segments.get_mut(segment) else {
+                return;
+            };
+            &mut sealed.live
+        };
+        *live = live.checked_sub(1).expect("released as often as it was used");
+    }
+
+    fn drop_dead_segments(&mut self) {
+        if self.commit.durable() < self.checkpoints.log_start_at {
+            return;
+        }
+        let dead = self.segments.take_dead(self.checkpoints.covered.segment);
+        if dead.is_empty() {
+            return;
+        }
+        let segments = dead.iter().map(|sealed| sealed.stamp.number).collect();
+        let maps = dead.into_iter().filter_map(|sealed| sealed.writer).collect();
+        self.push_job(Work::Unmap { maps });
+        self.push_job(Work::Delete { segments });
+    }
+
+    fn slice_of_checkpoint(&mut self) {
+        if self.checkpoints.wanted && self.checkpoints.is_idle() {
+            self.begin_checkpoint();
+        }
+        let Some(mut capture) = self.checkpoints.capture.take() else {
+            return;
+        };
+        let from = capture.body.len();
+        let slice = capture.ids.iter().skip(capture.done).take(SLICE_PARTITIONS);
+        let mut looked_at = 0;
+        for &id in slice {
+            looked_at += 1;
+            if let Some(partition) = self.partitions.get(id) {
+                entry_of(id, partition, self.commit.end()).encode(&mut capture.body);
+                capture.count += 1;
+                capture.seen = self.commit.end();
+            }
+            if capture.body.len() - from >= SLICE_BYTES {
+                break;
+            }
+        }
+        capture.done += looked_at;
+        let complete = capture.done >= capture.ids.len();
+        if complete && self.commit.durable() >= capture.seen {
+            self.write_checkpoint(capture);
+        } else {
+            self.checkpoints.capture = Some(capture);
+        }
+    }
+
+    fn begin_checkpoint(&mut self) {
+        let covered = self.commit.end();
+        let checkpoints = &mut self.checkpoints;
+        checkpoints.wanted = false;
+        let outgrown = checkpoints.base_bytes.max(DELTAS_BYTES_MIN);
+        let base = checkpoints.base_is_due || checkpoints.delta_bytes > outgrown;
+        let touched = std::mem::take(&mut checkpoints.touched);
+        let detached = std::mem::take(&mut checkpoints.detached);
+        for &id in &touched {
+            if let Some(partition) = self.partitions.get_mut(id) {
+                partition.touched = false;
+            }
+        }
+        let ids = if base { self.partitions.iter().map(|(id, _)| id).collect() } else { touched };
+        let mut body = Vec::new();
+        let mut count = 0;
+        if !base {
+            for &(dense, key) in &detached {
+                detached_entry(dense, key, covered).encode(&mut body);
+                count += 1;
+            }
+        }
+        checkpoints.capture =
+            Some(Capture { covered, seen: covered, ids, done: 0, base, count, body });
+    }
+
+    fn write_checkpoint(&mut self, capture: Capture) {
+        let id = self.checkpoints.next_id;
+        self.checkpoints.next_id += 1;
+        let header = CheckpointHeader {
+            log: self.spec.id,
+            id,
+            delta_to: self.checkpoints.files.last().copied().filter(|_| !capture.base),
+            covered: capture.covered,
+            next_dense: self.partitions.next_dense(),
+        };
+        let bytes = checkpoint::encode(&header, capture.count, &capture.body);
+        let path_of = |id: u64| self.spec.dir.join(checkpoint::name(id));
+        let replaces: Vec<PathBuf> = match capture.base {
+            true => self.checkpoints.files.iter().map(|&old| path_of(old)).collect(),
+            false => Vec::new(),
+        };
+        let path = path_of(id);
+        let (covered, base) = (capture.covered, capture.base);
+        self.checkpoints.writing = Some(Writing { id, covered, base, bytes: bytes.len() });
+        self.push_job(Work::WriteCheckpoint { path, bytes, replaces });
+    }
+
+    pub(super) fn checkpoint_written(&mut self, result: io::Result<()>, progress: &mut Progress) {
+        let checkpoints = &mut self.checkpoints;
+        let writing = checkpoints.writing.take().expect("a checkpoint was being written");
+        if let Err(error) = result {
+            // What it held is noted nowhere else: the next one is whole again.
+            checkpoints.base_is_due = true;
+            progress.failure = Some(Failure::Checkpoint(error));
+            return;
+        }
+        if writing.base {
+            checkpoints.files.clear();
+            checkpoints.base_bytes = writing.bytes;
+            checkpoints.delta_bytes = 0;
+            checkpoints.base_is_due = false;
+        } else {
+            checkpoints.delta_bytes += writing.bytes;
+        }
+        checkpoints.files.push(writing.id);
+        checkpoints.covered = writing.covered;
+    }
+
+    fn slice_of_retention(&mut self, now: Now) {
+        let interval_us = self.spec.settings.retention_check_ms * 1000;
+        let waited = now.mono_us.saturating_sub(self.retention.round_started_us) >= interval_us;
+        if self.retention.cursor == 0 && !waited || self.commit.is_poisoned() {
+            return;
+        }
+        if self.retention.cursor == 0 {
+            self.retention.round_started_us = now.mono_us;
+            self.write_missing_indexes();
+        }
+        let from = self.retention.cursor;
+        let to = (from + SLICE_PARTITIONS as u32).min(self.partitions.next_dense());
+        self.retention.cursor = if to == self.partitions.next_dense() { 0 } else { to };
+        for id in (from..to).map(DenseId) {
+            let Some(partition) = self.partitions.get(id) else {
+                continue;
+            };
+            let Some(target) = self.retention_target(id, partition, now.wall) else {
+                continue;
+            };
+            if let Err(error) = self.raise_log_start(id, target, now) {
+                // Busy or full: the next round tries again.
+                tracing::debug!(%error, "retention waits");
+                return;
+            }
+            if let Some(partition) = self.partitions.get_mut(id) {
+                partition.producers.expire(now.wall, self.spec.settings.producer_expiry_ms);
+            }
+        }
+    }
+
+    /// Where retention wants the log start, when that is above where it is. Whole runs in sealed
+    /// segments, single batches in the open one.
+    fn retention_target(
+        &self,
+        id: DenseId,
+        partition: &Partition,
+        now: Timestamp,
+    ) -> Option<Offset> {
+        let settings = partition.settings;
+        let cutoff = settings.retention_ms.map(|ms| now.0.saturating_sub(ms));
+        let mut bytes = partition.batch_bytes();
+        let mut target = partition.log_start();
+        let mut goes = |end: Offset, max_timestamp: Timestamp, batch_bytes: u64| {
+            let old = cutoff.is_some_and(|cutoff| (0..cutoff).contains(&max_timestamp.0));
+            let left = bytes.saturating_sub(batch_bytes);
+            let surplus = settings.retention_bytes.is_some_and(|limit| left >= limit);
+            if (old || surplus) && end <= partition.high_watermark() {
+                bytes = left;
+                target = target.max(end);
+                return true;
+            }
+            false
+        };
+        for run in partition.runs() {
+            if run.segment == self.open.number {
+                for entry in self.open.index.entries(id) {
+                    if entry.end() > partition.log_start()
+                        && !goes(entry.end(), entry.max_timestamp, u64::from(entry.batch_bytes))
+                    {
+                        break;
+                    }
+                }
+            } else if !goes(run.end, run.max_timestamp, run.batch_bytes) {
+                break;
+            }
+        }
+        (target > partition.log_start()).then_some(target)
+    }
+
+    /// One step towards a clean stop: everything synced, the mark written and synced too. True when
+    /// there is nothing left to do; false when jobs have to be run first.
+    pub fn stop_step(&mut self, now: Now) -> bool {
+        if self.commit.is_poisoned() {
+            return true;
+        }
+        if self.commit.is_syncing() {
+            return false;
+        }
+        if self.commit.mark_is_missing() {
+            self.write_mark(now);
+        }
+        if !self.commit.has_unsynced_frames() {
+            return true;
+        }
+        let plan = self.commit.start(now.mono_us);
+        self.push_sync(plan.from, plan.to, plan.bytes);
+        false
+    }
+}
+
+fn entry_of(id: DenseId, partition: &Partition, as_of: Position) -> CheckpointEntry {
+    CheckpointEntry {
+        dense: id,
+        key: partition.key,
+        detached: false,
+        as_of,
+        last_position: partition.last_position,
+        log_start: partition.log_start(),
+        log_end: partition.log_end(),
+        epochs: partition.epochs.encode(),
+        producers: partition.producers.encode(),
+    }
+}
+
+fn detached_entry(dense: DenseId, key: PartitionKey, as_of: Position) -> CheckpointEntry {
+    CheckpointEntry {
+        dense,
+        key,
+        detached: true,
+        as_of,
+        last_position: Position::default(),
+        log_start: Offset(0),
+        log_end: Offset(0),
+        epochs: Vec::new(),
+        producers: Vec::new(),
+    }
+}

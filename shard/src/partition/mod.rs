@@ -1,0 +1,207 @@
+//! The state of one partition: its offsets, producers, epochs and where its batches lie.
+//!
+//! Owned by the log that holds the partition; changed by appends, by the commit that follows them
+//! and by retention. It holds no batches and does no I/O.
+
+pub mod epochs;
+pub mod producers;
+
+use crate::ids::{LeaderEpoch, Offset, PartitionKey, Position, SegmentNumber, Timestamp};
+use crate::log::{BatchEntry, Flush, PartitionSettings};
+use epochs::EpochHistory;
+use producers::Producers;
+use std::collections::VecDeque;
+
+/// Where a partition stands, as clients see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offsets {
+    pub log_start: Offset,
+    /// The offset after the last open-transaction-free committed record.
+    pub last_stable: Offset,
+    /// Consumers see nothing at or above it.
+    pub high_watermark: Offset,
+    pub log_end: Offset,
+    pub leader_epoch: LeaderEpoch,
+}
+
+/// The stretch of a partition that lies in one segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub segment: SegmentNumber,
+    pub base: Offset,
+    pub end: Offset,
+    pub max_timestamp: Timestamp,
+    pub batch_bytes: u64,
+}
+
+#[derive(Debug)]
+pub struct Partition {
+    pub key: PartitionKey,
+    pub settings: PartitionSettings,
+    log_start: Offset,
+    high_watermark: Offset,
+    log_end: Offset,
+    /// End of the last frame of this partition.
+    pub last_position: Position,
+    pub producers: Producers,
+    pub epochs: EpochHistory,
+    /// In offset order; the last may be in the open segment.
+    runs: VecDeque<Run>,
+    /// Changed since the last checkpoint took it.
+    pub touched: bool,
+}
+
+impl Partition {
+    pub fn new(key: PartitionKey, settings: PartitionSettings) -> Partition {
+        Partition {
+            key,
+            settings,
+            log_start: Offset(0),
+            high_watermark: Offset(0),
+            log_end: Offset(0),
+            last_position: Position::default(),
+            producers: Producers::default(),
+            epochs: EpochHistory::default(),
+            runs: VecDeque::new(),
+            touched: false,
+        }
+    }
+
+    pub fn log_start(&self) -> Offset {
+        self.log_start
+    }
+
+    pub fn high_watermark(&self) -> Offset {
+        self.high_watermark
+    }
+
+    pub fn log_end(&self) -> Offset {
+        self.log_end
+    }
+
+    /// The end of what a reader of committed transactions may see.
+    pub fn last_stable(&self) -> Offset {
+        let open = self.producers.first_open_offset();
+        open.map_or(self.high_watermark, |first| first.min(self.high_watermark))
+    }
+
+    pub fn runs(&self) -> &VecDeque<Run> {
+        &self.runs
+    }
+
+    /// The one setter of offsets: log start ≤ high watermark ≤ log end, and none goes back.
+    pub fn advance(&mut self, log_start: Offset, high_watermark: Offset, log_end: Offset) {
+        assert!(
+            log_start <= high_watermark && high_watermark <= log_end,
+            "{}: log start {log_start}, high watermark {high_watermark}, log end {log_end}",
+            self.key
+        );
+        assert!(
+            log_start >= self.log_start
+                && high_watermark >= self.high_watermark
+                && log_end >= self.log_end,
+            "{}: an offset goes back from {}, {}, {} to {log_start}, {high_watermark}, {log_end}",
+            self.key,
+            self.log_start,
+            self.high_watermark,
+            self.log_end,
+        );
+        self.log_start = log_start;
+        self.high_watermark = high_watermark;
+        self.log_end = log_end;
+    }
+
+    /// A batch now lies in `segment`: the log end moves behind it, and under a flush policy that
+    /// does not wait so does the high watermark.
+    /// True when it is the partition's first batch in that segment.
+    pub fn extend(&mut self, segment: SegmentNumber, entry: &BatchEntry) -> bool {
+        let end = entry.end();
+        let visible = match self.settings.flush {
+            Flush::Commit => self.high_watermark,
+            Flush::Interval | Flush::Os => end,
+        };
+        self.advance(self.log_start, visible, end);
+        self.add_to_runs(segment, entry)
+    }
+
+    /// Records where a batch lies without moving an offset.
+    pub fn add_to_runs(&mut self, segment: SegmentNumber, entry: &BatchEntry) -> bool {
+        let runs = self.runs.len();
+        match self.runs.back_mut().filter(|run| run.segment == segment) {
+            Some(run) => {
+                run.end = entry.end();
+                run.max_timestamp = run.max_timestamp.max(entry.max_timestamp);
+                run.batch_bytes += u64::from(entry.batch_bytes);
+            }
+            None => self.runs.push_back(Run {
+                segment,
+                base: entry.base,
+                end: entry.end(),
+                max_timestamp: entry.max_timestamp,
+                batch_bytes: u64::from(entry.batch_bytes),
+            }),
+        }
+        self.runs.len() > runs
+    }
+
+    /// Adds a run read from an index; it is behind all others.
+    pub fn push_run(&mut self, run: Run) {
+        if let Some(last) = self.runs.back() {
+            assert!(last.segment < run.segment && last.end <= run.base, "runs ascend");
+        }
+        self.runs.push_back(run);
+    }
+
+    /// Everything below `end` is committed.
+    pub fn commit(&mut self, end: Offset) -> bool {
+        let moved = end > self.high_watermark;
+        if moved {
+            self.advance(self.log_start, end, self.log_end);
+        }
+        moved
+    }
+
+    /// Raises the log start; the runs wholly below it are handed back.
+    pub fn raise_log_start(&mut self, to: Offset) -> Vec<Run> {
+        assert!(to <= self.log_end, "log start past the end");
+        self.advance(to, self.high_watermark.max(to), self.log_end);
+        self.epochs.truncate_start(to);
+        self.drop_runs_below(to)
+    }
+
+    fn drop_runs_below(&mut self, log_start: Offset) -> Vec<Run> {
+        let past = self.runs.iter().take_while(|run| run.end <= log_start).count();
+        self.runs.drain(..past).collect()
+    }
+
+    /// What recovery found out: sets the offsets without comparing them to earlier ones, and hands
+    /// back the runs that lie below the log start.
+    pub fn restore(&mut self, log_start: Offset, log_end: Offset) -> Vec<Run> {
+        assert!(log_start <= log_end);
+        self.log_start = log_start;
+        self.high_watermark = log_end;
+        self.log_end = log_end;
+        self.drop_runs_below(log_start)
+    }
+
+    /// The run that holds `offset`, or the first one after it.
+    pub fn run_at(&self, offset: Offset) -> Option<&Run> {
+        let at = self.runs.partition_point(|run| run.end <= offset);
+        self.runs.get(at)
+    }
+
+    /// How many bytes of batches are kept.
+    pub fn batch_bytes(&self) -> u64 {
+        self.runs.iter().map(|run| run.batch_bytes).sum()
+    }
+
+    pub fn offsets(&self, leader_epoch: LeaderEpoch) -> Offsets {
+        Offsets {
+            log_start: self.log_start,
+            last_stable: self.last_stable(),
+            high_watermark: self.high_watermark,
+            log_end: self.log_end,
+            leader_epoch,
+        }
+    }
+}

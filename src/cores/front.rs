@@ -1,0 +1,227 @@
+//! The front door of the cores: what a handler may ask, whoever owns the partition.
+//!
+//! A handler names partitions by their place in the catalogue's picture; the cores find the owner,
+//! one message each, and the answers come back in the order of the items. The same door serves
+//! local and remote partitions. Time, timers and waiting are behind it too, so that handlers know
+//! no runtime and run in tests against a model.
+
+use crate::catalog::{Answer, CatalogImage, Command};
+use bytes::Bytes;
+use shard::batch::{BatchError, Rules};
+use shard::disk::SharedBytes;
+use shard::ids::{LeaderEpoch, LogId, Offset, PartitionKey, Timestamp};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// A future of one core.
+pub type Later<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// What handlers ask of the cores. One per core.
+pub trait Cores: 'static {
+    /// The topics as this core sees them now.
+    fn image(&self) -> Arc<CatalogImage>;
+
+    /// The broker's clock.
+    fn now(&self) -> Timestamp;
+
+    fn sleep(&self, ms: u64) -> Later<()>;
+
+    /// Appends batches, each to its partition. Called in the order in which requests take effect.
+    fn append(&self, items: Vec<AppendItem>, wait: AppendWait) -> Appending;
+
+    /// Reads batches, in the order of the items, until `bytes_max` is used up. Items of different
+    /// owners do not know of one another: together they may exceed `bytes_max`.
+    fn read(&self, ask: ReadRequest) -> Later<Vec<Result<ReadData, PartitionRefusal>>>;
+
+    /// Resolves when a partition's visible end passes what its item has seen, or at once if it has
+    /// already; also when a partition is deleted. Never when there is no item.
+    fn watch(&self, items: Vec<WatchItem>) -> Later<()>;
+
+    fn offsets(&self, items: Vec<PartitionAt>) -> Later<Vec<Result<Offsets, PartitionRefusal>>>;
+
+    /// Finds records by time among those a reader may see.
+    fn find_time(
+        &self,
+        items: Vec<TimeItem>,
+    ) -> Later<Vec<Result<Option<Found>, PartitionRefusal>>>;
+
+    /// The largest epoch not above the asked one and where it ends.
+    fn end_of_epoch(
+        &self,
+        items: Vec<(PartitionAt, LeaderEpoch)>,
+    ) -> Later<Vec<Result<Option<(LeaderEpoch, Offset)>, PartitionRefusal>>>;
+
+    /// Has core 0 run a command. Resolves when its records are committed and this core sees them.
+    fn catalog(&self, command: Command) -> Later<Result<Answer, CatalogDown>>;
+}
+
+/// A partition and where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionAt {
+    pub log: LogId,
+    pub key: PartitionKey,
+}
+
+/// One batch for one partition.
+#[derive(Clone, Debug)]
+pub struct AppendItem {
+    pub at: PartitionAt,
+    /// As the client sent it, not yet looked at.
+    pub records: Bytes,
+    pub rules: Rules,
+}
+
+/// When an append is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendWait {
+    /// As soon as it is in the log.
+    Appended,
+    /// When the partition's flush policy calls it committed, or after this time.
+    Committed { timeout_ms: u64 },
+}
+
+/// How far an append has come.
+pub enum Appending {
+    /// It has taken effect: later requests may follow.
+    Taken(Later<Vec<Result<Appended, AppendRefusal>>>),
+    /// An owner can take no more for now: later requests of the connection have to wait for the
+    /// outer future.
+    Blocked(Later<Later<Vec<Result<Appended, AppendRefusal>>>>),
+}
+
+/// A batch that is in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    pub base_offset: Offset,
+    pub log_start: Offset,
+    /// Set when the broker's time replaced the producer's.
+    pub append_time: Option<Timestamp>,
+}
+
+/// Why a batch was not appended, or is not known to be safe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AppendRefusal {
+    /// The owner has no such partition: it was deleted, or is not there yet.
+    Unknown,
+    Batch(BatchError),
+    /// The sequence is neither the next one nor that of a recent batch.
+    OutOfOrderSequence,
+    /// A newer producer of this id has written.
+    StaleProducerEpoch,
+    TooLargeForSegment {
+        bytes: usize,
+        bytes_max: usize,
+    },
+    DiskFull,
+    /// The log has failed: before the append, or before it was committed.
+    LogFailed,
+    /// Appended, and not committed in time.
+    TimedOut,
+}
+
+/// What a fetch wants.
+#[derive(Clone, Debug)]
+pub struct ReadRequest {
+    pub items: Vec<ReadItem>,
+    /// Over all items. The first batch found is returned whole whatever its size.
+    pub bytes_max: usize,
+    pub until: Until,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadItem {
+    pub at: PartitionAt,
+    pub from: Offset,
+    pub bytes_max: usize,
+}
+
+/// How far a reader sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    HighWatermark,
+    LastStable,
+}
+
+/// What a read found in one partition.
+#[derive(Clone, Debug)]
+pub struct ReadData {
+    pub offsets: Offsets,
+    /// Whole batches, in order.
+    pub slices: Vec<Slice>,
+    /// Producer id and first offset of aborted transactions in the range; sorted by offset.
+    pub aborted: Vec<(i64, Offset)>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Slice {
+    /// Mapped memory the kernel reads when it is sent.
+    Warm(SharedBytes),
+    /// Read from the disk.
+    Cold(Bytes),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchItem {
+    pub at: PartitionAt,
+    /// The end the reader has seen; a higher one wakes it.
+    pub seen: Offset,
+    pub until: Until,
+}
+
+/// The offsets of a partition at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offsets {
+    pub log_start: Offset,
+    pub last_stable: Offset,
+    pub high_watermark: Offset,
+    pub log_end: Offset,
+    pub leader_epoch: LeaderEpoch,
+}
+
+impl Offsets {
+    /// The offset below which a reader sees everything.
+    pub fn end(&self, until: Until) -> Offset {
+        match until {
+            Until::HighWatermark => self.high_watermark,
+            Until::LastStable => self.last_stable,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeItem {
+    pub at: PartitionAt,
+    pub target: TimeTarget,
+    pub until: Until,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeTarget {
+    /// The first record at or after this time.
+    AtOrAfter(Timestamp),
+    /// The first of the records with the greatest time.
+    Greatest,
+}
+
+/// A record found by its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub offset: Offset,
+    pub timestamp: Timestamp,
+    pub leader_epoch: LeaderEpoch,
+}
+
+/// Why a partition does not answer a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartitionRefusal {
+    /// The owner has no such partition: it was deleted, or is not there yet.
+    Unknown,
+    OutOfRange,
+    /// The disk did not give the bytes, or they are damaged.
+    Unreadable,
+}
+
+/// The catalogue's log has failed: nothing can be created or deleted until a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CatalogDown;

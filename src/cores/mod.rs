@@ -1,0 +1,3 @@
+//! The cores of the broker and what passes between them.
+
+pub mod front;

@@ -1,0 +1,18 @@
+//! Whole brokers under real clients: each test starts a `basalt` process of its own on a free
+//! port and speaks to it through librdkafka or through a bare socket.
+//!
+//! `BASALT_TEST_BOOTSTRAP=HOST:PORT` runs the scenarios against a broker that already runs, Apache
+//! Kafka for one, to prove the scenarios themselves; what needs a process of our own then says
+//! that it was not run. Gaps: groups and transactions come with the broker's own.
+
+mod broker;
+mod client;
+mod hostile;
+mod long_poll;
+mod offsets;
+mod process;
+mod produce;
+mod restart;
+mod round_trip;
+mod topics;
+mod wire;
