@@ -209,24 +209,28 @@ fn bound(distance_ms: i64, none: i64, at: impl Fn(i64) -> i64) -> i64 {
     }
 }
 
-/// The pass over the records of one batch.
+/// What the records of one batch are held to.
 struct Walk {
     base_timestamp: Timestamp,
     earliest: Timestamp,
     latest: Timestamp,
+    keys_required: bool,
     /// The producer set the append-time flag: each record is at fault.
     append_time_set: bool,
-    keys_required: bool,
+}
+
+/// What the pass over the records saw.
+struct Observed {
     max_timestamp: Timestamp,
     max_timestamp_delta: i32,
-    errors: RecordErrors,
-    /// Some fault was about a timestamp: it decides how the whole batch is refused.
-    timestamp_fault: bool,
 }
 
 impl Walk {
     fn new(header: &BatchHeader, rules: &Rules, now: Timestamp) -> Walk {
+        let append_time_set = header.attributes.is_append_time();
         let (earliest, latest) = match rules.timestamps {
+            // An empty range, so that each record takes the slow path.
+            _ if append_time_set => (i64::MAX, i64::MIN),
             TimestampRule::Create {
                 before_max_ms,
                 after_max_ms,
@@ -240,75 +244,105 @@ impl Walk {
             base_timestamp: header.base_timestamp,
             earliest: Timestamp(earliest),
             latest: Timestamp(latest),
-            append_time_set: header.attributes.is_append_time(),
             keys_required: rules.keys_required,
+            append_time_set,
+        }
+    }
+
+    fn run(&self, records: Records<'_>) -> Result<Observed, BatchError> {
+        let mut seen = Observed {
             max_timestamp: Timestamp(-1),
             max_timestamp_delta: 0,
-            errors: RecordErrors::default(),
-            timestamp_fault: false,
+        };
+        let mut faults = Faults::default();
+        let mut index = 0;
+        let read = records.visit(|record| {
+            let (time, overflow) = self
+                .base_timestamp
+                .0
+                .overflowing_add(record.timestamp_delta);
+            let in_range = time >= self.earliest.0 && time <= self.latest.0 && !overflow;
+            let has_key = record.key.is_some() || !self.keys_required;
+            if !(in_range && has_key && record.offset_delta == index) {
+                // By value: a reference would force every record through memory.
+                let Record {
+                    offset_delta,
+                    timestamp_delta,
+                    ..
+                } = *record;
+                let delta = timestamp_delta;
+                if let Some(problem) = self.look_closer(index, offset_delta, has_key, delta) {
+                    faults.add(index, problem);
+                }
+            }
+            if time > seen.max_timestamp.0 {
+                seen = Observed {
+                    max_timestamp: Timestamp(time),
+                    max_timestamp_delta: index,
+                };
+            }
+            index += 1;
+        });
+        if let Err((index, malformed)) = read {
+            faults.add(index, RecordProblem::Malformed(malformed));
         }
+        faults.verdict().map(|()| seen)
     }
 
-    fn run(mut self, records: Records<'_>) -> Result<Walk, BatchError> {
-        for (index, record) in records.enumerate() {
-            let index = index as i32;
-            let problem = match record {
-                Ok(record) => match self.check(index, &record) {
-                    None => continue,
-                    Some(problem) => problem,
-                },
-                Err(malformed) => RecordProblem::Malformed(malformed),
-            };
-            self.fault(index, problem);
+    #[cold]
+    fn look_closer(
+        &self,
+        expected: i32,
+        got: i32,
+        has_key: bool,
+        delta: i64,
+    ) -> Option<RecordProblem> {
+        let base = self.base_timestamp;
+        if got != expected {
+            return Some(RecordProblem::OffsetDelta { expected, got });
         }
-        match (self.errors.total, self.timestamp_fault) {
-            (0, _) => Ok(self),
-            (_, true) => Err(BatchError::Timestamps(self.errors)),
-            (_, false) => Err(BatchError::Records(self.errors)),
-        }
-    }
-
-    #[inline(always)]
-    fn check(&mut self, index: i32, record: &Record<'_>) -> Option<RecordProblem> {
-        if record.offset_delta != index {
-            return Some(RecordProblem::OffsetDelta {
-                expected: index,
-                got: record.offset_delta,
-            });
-        }
-        if self.keys_required && record.key.is_none() {
+        if !has_key {
             return Some(RecordProblem::NullKey);
         }
         if self.append_time_set {
             return Some(RecordProblem::AppendTimeSet);
         }
-        let delta = record.timestamp_delta;
-        let Some(timestamp) = self.base_timestamp.0.checked_add(delta).map(Timestamp) else {
-            return Some(RecordProblem::TimestampOverflow {
-                base: self.base_timestamp,
-                delta,
-            });
-        };
-        if timestamp > self.max_timestamp {
-            self.max_timestamp = timestamp;
-            self.max_timestamp_delta = index;
+        match base.0.checked_add(delta) {
+            None => Some(RecordProblem::TimestampOverflow { base, delta }),
+            // No timestamp: passes any bound.
+            Some(-1) => None,
+            Some(timestamp) => Some(RecordProblem::TimestampRange {
+                timestamp: Timestamp(timestamp),
+                earliest: self.earliest,
+                latest: self.latest,
+            }),
         }
-        let outside = timestamp < self.earliest || timestamp > self.latest;
-        // −1 stands for no timestamp and passes any bound.
-        (outside && timestamp != Timestamp(-1)).then_some(RecordProblem::TimestampRange {
-            timestamp,
-            earliest: self.earliest,
-            latest: self.latest,
-        })
     }
+}
 
-    #[cold]
-    fn fault(&mut self, index: i32, problem: RecordProblem) {
-        self.timestamp_fault |= matches!(
+/// The records at fault so far.
+#[derive(Default)]
+struct Faults {
+    errors: RecordErrors,
+    /// Some fault was about a timestamp: it decides how the whole batch is refused.
+    about_time: bool,
+}
+
+impl Faults {
+    fn add(&mut self, index: i32, problem: RecordProblem) {
+        self.about_time |= matches!(
             problem,
             RecordProblem::TimestampRange { .. } | RecordProblem::AppendTimeSet
         );
         self.errors.add(index, problem);
+    }
+
+    fn verdict(self) -> Result<(), BatchError> {
+        match (self.errors.total, self.about_time) {
+            (0, _) => Ok(()),
+            (_, true) => Err(BatchError::Timestamps(self.errors)),
+            (_, false) => Err(BatchError::Records(self.errors)),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use super::checkpoint::{self, Checkpoint};
 use super::header::{parse_segment_name, segment_name, HeaderError, SegmentHeader};
 use super::header::{FRAMES_START, SEGMENT_HEADER_BYTES};
 use super::settings::LogSpec;
+use super::side::parse_side_name;
 use crate::disk::{Disk, ReadFile};
 use crate::ids::{Position, SegmentNumber};
 use std::collections::BTreeMap;
@@ -59,6 +60,8 @@ pub(super) struct Chain {
     pub next_checkpoint: u64,
     /// Files that are to go once the log is open.
     pub leftovers: Vec<PathBuf>,
+    /// Numbers of the side files there are.
+    pub sides: Vec<u64>,
 }
 
 /// Names the path in an I/O error.
@@ -77,6 +80,7 @@ pub(super) fn read_chain(disk: &dyn Disk, spec: &LogSpec) -> Result<Chain, OpenE
     let mut checkpoints = Vec::new();
     let mut indexes = Vec::new();
     let mut leftovers = Vec::new();
+    let mut sides = Vec::new();
     let mut next_number = 1;
     for entry in &entries {
         let path = dir.join(&entry.name);
@@ -90,6 +94,8 @@ pub(super) fn read_chain(disk: &dyn Disk, spec: &LogSpec) -> Result<Chain, OpenE
             }
         } else if let Some(id) = checkpoint::parse_name(&entry.name) {
             checkpoints.push(id);
+        } else if let Some(file) = parse_side_name(&entry.name) {
+            sides.push(file);
         } else if let Some(stem) = entry.name.strip_suffix(".idx") {
             indexes.push((parse_segment_name(&format!("{stem}.seg")), path));
         } else if entry.name.ends_with(".tmp") {
@@ -106,7 +112,15 @@ pub(super) fn read_chain(disk: &dyn Disk, spec: &LogSpec) -> Result<Chain, OpenE
     leftovers.extend(unused.map(|&id| dir.join(checkpoint::name(id))));
     let next_checkpoint = checkpoints.iter().max().map_or(1, |id| id + 1);
     let next_number = SegmentNumber(next_number);
-    Ok(Chain { links, checkpoint, checkpoint_files, next_number, next_checkpoint, leftovers })
+    Ok(Chain {
+        links,
+        checkpoint,
+        checkpoint_files,
+        next_number,
+        next_checkpoint,
+        leftovers,
+        sides,
+    })
 }
 
 /// The header of a segment file; `None` when it was never used.
