@@ -9,6 +9,7 @@ pub mod catalog;
 pub mod cli;
 pub mod config;
 pub mod cores;
+pub mod metrics;
 pub mod net;
 pub mod preflight;
 pub mod protocol;

@@ -12,7 +12,6 @@
 use super::frame::{BufferPool, FrameBuffer};
 use super::socket::{self, Outgoing};
 use super::{CoreFuture, Finish, Outcome, Pending, Service};
-use crate::protocol::reply::Piece;
 use bytes::Bytes;
 use futures_lite::AsyncRead;
 use glommio::net::TcpStream;
@@ -533,7 +532,7 @@ impl<S: Service> Connection<S> {
                 Poll::Pending => SlotState::Pending(Pending::Later(future)),
             },
             Outcome::Pending(Pending::Ready(reply)) => {
-                held_bytes += reply.pieces.iter().map(Piece::len).sum::<usize>();
+                held_bytes += reply.bytes;
                 SlotState::Pending(Pending::Ready(reply))
             }
             Outcome::Close => {

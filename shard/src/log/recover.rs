@@ -154,6 +154,10 @@ impl Opening<'_> {
             run: self.spec.run,
             first_sequence: first,
             created: self.now.wall,
+            mark: self.last.map_or(Position::default(), |last| Position {
+                segment: last.number,
+                offset: last.end,
+            }),
         }
     }
 

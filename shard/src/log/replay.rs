@@ -218,6 +218,7 @@ impl<'a> Replay<'a> {
     /// Scans a segment to its end, or to the end of the log. Returns the sequence expected next.
     fn scan(&mut self, disk: &dyn Disk, at: usize, link: &Link) -> Result<Sequence, OpenError> {
         let header = &link.header;
+        self.mark = self.mark.max(header.mark);
         let file = open_link(disk, link)?;
         let limit = link.end.unwrap_or(u32::MAX);
         let mut scanner =
@@ -336,6 +337,7 @@ impl<'a> Replay<'a> {
                 true => end.offset,
                 false => FRAMES_START,
             };
+            mark = mark.max(link.header.mark);
             let file = open_link(disk, link)?;
             let limit = link.end.unwrap_or(u32::MAX);
             let epoch = link.header.epoch;

@@ -323,6 +323,7 @@ impl Log {
             run: self.spec.run,
             first_sequence: self.next_sequence,
             created: now.wall,
+            mark: self.commit.durable(),
         };
         let bytes_max = u64::from(self.spec.settings.segment_bytes_max);
         self.next.bytes = (u64::from(self.open.capacity()) * 2).min(bytes_max);
