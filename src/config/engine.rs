@@ -15,6 +15,7 @@ impl Config {
         LogSettings {
             segment_bytes_min: bounded(self.log_segment_initial_bytes),
             segment_bytes_max: bounded(self.log_segment_bytes),
+            inline_bytes_max: usize::try_from(self.log_inline_max_bytes).unwrap_or(usize::MAX),
             warm_bytes: self.log_warm_bytes,
             unsynced_bytes_max: self.log_unsynced_max_bytes,
             unsynced_bytes_max_relaxed: self.log_unsynced_relaxed_max_bytes,
