@@ -30,7 +30,7 @@ pub struct Facts<'a> {
 
 pub fn banner(facts: &Facts<'_>) -> String {
     let config = facts.config;
-    let advertised = config.advertised_with(facts.listening.port);
+    let advertised = config.advertised_at(0, facts.listening.port);
     let pinned = if facts.pinned { "pinned" } else { "not pinned" };
     let cores = match facts.cores {
         1 => "1 core".to_string(),
@@ -83,15 +83,7 @@ fn durability(config: &Config) -> String {
 /// The ready line is split at blanks by those who read it.
 fn one_word(path: &Path) -> String {
     let text = path.display().to_string();
-    text.chars()
-        .map(|c| {
-            if c.is_whitespace() || c.is_control() {
-                '?'
-            } else {
-                c
-            }
-        })
-        .collect()
+    text.chars().map(|c| if c.is_whitespace() || c.is_control() { '?' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -99,14 +91,7 @@ mod tests {
     use super::*;
 
     fn facts<'a>(config: &'a Config, listening: &'a HostPort, cores: usize) -> Facts<'a> {
-        Facts {
-            config,
-            listening,
-            cores,
-            pinned: true,
-            kernel: "6.18.44",
-            pid: 1234,
-        }
+        Facts { config, listening, cores, pinned: true, kernel: "6.18.44", pid: 1234 }
     }
 
     #[test]
@@ -117,10 +102,7 @@ mod tests {
             ready(&facts(&config, &listening, 2)),
             "ready kafka=127.0.0.1:9092 cores=2 data=./basalt-data pid=1234"
         );
-        let config = Config {
-            data_dir: "/a b/c\nd".into(),
-            ..config
-        };
+        let config = Config { data_dir: "/a b/c\nd".into(), ..config };
         let line = ready(&facts(&config, &listening, 2));
         assert!(line.ends_with("data=/a?b/c?d pid=1234"), "{line}");
     }
@@ -154,10 +136,7 @@ mod tests {
             let text = format!("flush = \"{name}\"");
             let config = Config::from_toml(Path::new("t"), &text).unwrap();
             let line = durability(&config);
-            assert!(
-                line.starts_with(name) && line.contains("power cut"),
-                "{line}"
-            );
+            assert!(line.starts_with(name) && line.contains("power cut"), "{line}");
         }
     }
 }

@@ -126,11 +126,7 @@ impl ServeArgs {
         let given = flags
             .into_iter()
             .filter_map(|(key, flag, value)| value.clone().map(|value| (key, flag, value)));
-        Sources {
-            file: self.config.as_deref(),
-            flags: given.collect(),
-            sets: self.sets.clone(),
-        }
+        Sources { file: self.config.as_deref(), flags: given.collect(), sets: self.sets.clone() }
     }
 }
 
@@ -144,9 +140,7 @@ mod tests {
 
     fn parse(line: &str) -> Result<Command, ErrorKind> {
         let words = std::iter::once("basalt").chain(line.split_whitespace());
-        Cli::try_parse_from(words)
-            .map(Cli::command)
-            .map_err(|error| error.kind())
+        Cli::try_parse_from(words).map(Cli::command).map_err(|error| error.kind())
     }
 
     #[test]
@@ -161,9 +155,7 @@ mod tests {
         let bare = parse(line).unwrap();
         assert_eq!(bare, parse(&format!("serve {line}")).unwrap());
         assert_eq!(parse("").unwrap(), Command::Serve(ServeArgs::default()));
-        let Command::Serve(args) = bare else {
-            panic!("{bare:?}")
-        };
+        let Command::Serve(args) = bare else { panic!("{bare:?}") };
         let config = Config::load(&args.sources()).unwrap();
         assert_eq!((config.cores, config.flush), (5, Flush::Os));
         assert_eq!(config.log_warm_bytes, 8 << 20);
@@ -177,57 +169,30 @@ mod tests {
     fn commands() {
         assert_eq!(
             parse("config check a.toml"),
-            Ok(Command::Config {
-                command: ConfigCommand::Check {
-                    file: "a.toml".into()
-                }
-            })
+            Ok(Command::Config { command: ConfigCommand::Check { file: "a.toml".into() } })
         );
-        let Ok(Command::Config {
-            command:
-                ConfigCommand::Show {
-                    explain: true,
-                    serve,
-                },
-        }) = parse("config show --explain --cores 2")
+        let Ok(Command::Config { command: ConfigCommand::Show { explain: true, serve } }) =
+            parse("config show --explain --cores 2")
         else {
             panic!()
         };
-        assert_eq!(
-            serve.sources().flags,
-            [("cores", "--cores", "2".to_string())]
-        );
-        assert_eq!(
-            parse("stats"),
-            Ok(Command::Stats {
-                http: "127.0.0.1:9644".into()
-            })
-        );
+        assert_eq!(serve.sources().flags, [("cores", "--cores", "2".to_string())]);
+        assert_eq!(parse("stats"), Ok(Command::Stats { http: "127.0.0.1:9644".into() }));
         assert_eq!(
             parse("log dump d/0"),
-            Ok(Command::Log {
-                command: LogCommand::Dump { path: "d/0".into() }
-            })
+            Ok(Command::Log { command: LogCommand::Dump { path: "d/0".into() } })
         );
         assert_eq!(
             parse("log salvage d"),
-            Ok(Command::Log {
-                command: LogCommand::Salvage { dir: "d".into() }
-            })
+            Ok(Command::Log { command: LogCommand::Salvage { dir: "d".into() } })
         );
     }
 
     #[test]
     fn what_is_not_understood_is_a_usage_error() {
-        for line in [
-            "start",
-            "--cors 2",
-            "config",
-            "config check",
-            "log dump",
-            "serve stats",
-            "--cores",
-        ] {
+        for line in
+            ["start", "--cors 2", "config", "config check", "log dump", "serve stats", "--cores"]
+        {
             let kind = parse(line).unwrap_err();
             assert!(!matches!(kind, ErrorKind::DisplayVersion), "{line}");
         }

@@ -9,6 +9,8 @@ pub mod catalog;
 pub mod cli;
 pub mod config;
 pub mod cores;
+pub mod metrics;
 pub mod net;
 pub mod protocol;
 pub mod runtime;
+pub mod preflight;

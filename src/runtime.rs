@@ -47,10 +47,7 @@ pub enum RuntimeError {
 pub fn probe() -> Result<(), RuntimeError> {
     let (have_bytes, _) = getrlimit(Resource::RLIMIT_MEMLOCK).unwrap_or((u64::MAX, u64::MAX));
     if have_bytes < MEMLOCK_BYTES_MIN {
-        return Err(RuntimeError::Memlock {
-            have_bytes,
-            need_bytes: MEMLOCK_BYTES_MIN,
-        });
+        return Err(RuntimeError::Memlock { have_bytes, need_bytes: MEMLOCK_BYTES_MIN });
     }
     // glommio panics where io_uring is denied. Nothing else runs yet, so the hook that would print
     // the panic can be put aside for a moment.
@@ -67,16 +64,12 @@ pub fn probe() -> Result<(), RuntimeError> {
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("panic")
-        .to_string()
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panic").to_string()
 }
 
 fn executor(cpu: Option<usize>) -> glommio::Result<LocalExecutor, ()> {
     let placement = cpu.map_or(Placement::Unbound, Placement::Fixed);
-    LocalExecutorBuilder::new(placement)
-        .io_memory(IO_MEMORY_BYTES)
-        .make()
+    LocalExecutorBuilder::new(placement).io_memory(IO_MEMORY_BYTES).make()
 }
 
 /// Raises the limit of open files to what the system allows; every connection is one.
@@ -114,9 +107,7 @@ impl Stops {
         let mut signals = SigSet::empty();
         signals.add(Signal::SIGTERM);
         signals.add(Signal::SIGINT);
-        signals
-            .thread_block()
-            .map_err(|error| RuntimeError::Signals(error.into()))?;
+        signals.thread_block().map_err(|error| RuntimeError::Signals(error.into()))?;
         let (sender, receiver) = mpsc::channel();
         let forward = sender.clone();
         let wait = move || {
@@ -126,10 +117,7 @@ impl Stops {
                 }
             }
         };
-        thread::Builder::new()
-            .name("signals".into())
-            .spawn(wait)
-            .map_err(RuntimeError::Thread)?;
+        thread::Builder::new().name("signals".into()).spawn(wait).map_err(RuntimeError::Thread)?;
         Ok(Stops { sender, receiver })
     }
 
@@ -166,10 +154,8 @@ where
             let executor = match executor(cpu) {
                 Ok(executor) => executor,
                 Err(error) => {
-                    let _ = made.send(Some(RuntimeError::Executor {
-                        core,
-                        reason: error.to_string(),
-                    }));
+                    let _ =
+                        made.send(Some(RuntimeError::Executor { core, reason: error.to_string() }));
                     return false;
                 }
             };

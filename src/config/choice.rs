@@ -95,9 +95,6 @@ impl Setting for Cleanup {
             return None;
         };
         let has = |wanted: &str| words.iter().any(|word| word == wanted);
-        Some(Cleanup {
-            delete: has("delete"),
-            compact: has("compact"),
-        })
+        Some(Cleanup { delete: has("delete"), compact: has("compact") })
     }
 }

@@ -90,10 +90,7 @@ impl Description {
 
 /// Every configuration of a topic, sorted by name.
 pub fn describe_topic(overrides: &Overrides, config: &Config) -> Vec<Description> {
-    TOPIC_KEYS
-        .iter()
-        .map(|key| describe_topic_key(key, overrides, config))
-        .collect()
+    TOPIC_KEYS.iter().map(|key| describe_topic_key(key, overrides, config)).collect()
 }
 
 /// Every key of the broker, and what Kafka's tools look for under Kafka's names; sorted by name.
@@ -107,21 +104,13 @@ pub fn describe_broker(config: &Config, node: &Node) -> Vec<Description> {
 fn describe_topic_key(key: &TopicKey, overrides: &Overrides, config: &Config) -> Description {
     let mut synonyms = Vec::new();
     if let Some(value) = overrides.get(key.name) {
-        synonyms.push(Synonym {
-            name: key.name,
-            value: value.clone(),
-            source: Source::Topic,
-        });
+        synonyms.push(Synonym { name: key.name, value: value.clone(), source: Source::Topic });
     }
     let default_name = match key.broker {
         BrokerKey::Ours(name) => {
             if let Some(entry) = config.entry(name).filter(|e| e.origin != Origin::Default) {
                 let value = entry.value.plain();
-                synonyms.push(Synonym {
-                    name,
-                    value,
-                    source: Source::StaticBroker,
-                });
+                synonyms.push(Synonym { name, value, source: Source::StaticBroker });
             }
             name
         }
@@ -151,24 +140,13 @@ fn describe_topic_key(key: &TopicKey, overrides: &Overrides, config: &Config) ->
 
 fn describe_broker_key(entry: &Entry) -> Description {
     let key = entry.key;
-    let default = key
-        .kind
-        .parse(key.default)
-        .map_or(String::new(), |value| value.plain());
+    let default = key.kind.parse(key.default).map_or(String::new(), |value| value.plain());
     let mut synonyms = Vec::new();
     if entry.origin != Origin::Default {
         let value = entry.value.plain();
-        synonyms.push(Synonym {
-            name: key.name,
-            value,
-            source: Source::StaticBroker,
-        });
+        synonyms.push(Synonym { name: key.name, value, source: Source::StaticBroker });
     }
-    synonyms.push(Synonym {
-        name: key.name,
-        value: default,
-        source: Source::Default,
-    });
+    synonyms.push(Synonym { name: key.name, value: default, source: Source::Default });
     Description {
         name: key.name,
         data_type: match key.kind {
@@ -206,17 +184,9 @@ fn kafkas_names(config: &Config, node: &Node) -> Vec<Description> {
     let id = node.id.to_string();
     let directory = config.data_dir.display().to_string();
     [
-        (
-            "advertised.listeners",
-            DataType::List,
-            format!("PLAINTEXT://{}", node.advertised),
-        ),
+        ("advertised.listeners", DataType::List, format!("PLAINTEXT://{}", node.advertised)),
         ("broker.id", DataType::Int, id.clone()),
-        (
-            "listeners",
-            DataType::List,
-            format!("PLAINTEXT://{}", node.listening),
-        ),
+        ("listeners", DataType::List, format!("PLAINTEXT://{}", node.listening)),
         ("log.dirs", DataType::List, directory),
         ("node.id", DataType::Int, id),
     ]
@@ -224,11 +194,7 @@ fn kafkas_names(config: &Config, node: &Node) -> Vec<Description> {
     .map(|(name, data_type, value)| Description {
         data_type,
         documentation: "Kafka's name for what Basalt has under another one.".to_string(),
-        ..described(vec![Synonym {
-            name,
-            value,
-            source: Source::StaticBroker,
-        }])
+        ..described(vec![Synonym { name, value, source: Source::StaticBroker }])
     })
     .collect()
 }
@@ -244,23 +210,17 @@ mod tests {
     fn layers(description: &Description) -> Vec<(&str, &str, i8)> {
         let layer = |s: &'static str, v, c: Source| (s, v, c.code());
         let all = description.synonyms.iter();
-        all.map(|s| layer(s.name, s.value.as_str(), s.source))
-            .collect()
+        all.map(|s| layer(s.name, s.value.as_str(), s.source)).collect()
     }
 
     fn find<'a>(all: &'a [Description], name: &str) -> &'a Description {
-        all.iter()
-            .find(|description| description.name == name)
-            .unwrap()
+        all.iter().find(|description| description.name == name).unwrap()
     }
 
     #[test]
     fn synonyms_are_the_layers_strongest_first() {
         let config = Config::from_toml(Path::new("t"), "log.retention.ms = \"1d\"").unwrap();
-        let own = overrides(
-            [("retention.ms", Some("5")), ("segment.ms", Some("9"))],
-            &config,
-        );
+        let own = overrides([("retention.ms", Some("5")), ("segment.ms", Some("9"))], &config);
         let all = describe_topic(&own.unwrap(), &config);
         assert_eq!(all.len(), TOPIC_KEYS.len());
         for (name, value, expect) in [
@@ -273,16 +233,8 @@ mod tests {
                     ("log.retention.ms", "604800000", 5),
                 ][..],
             ),
-            (
-                "segment.ms",
-                "9",
-                &[("segment.ms", "9", 1), ("log.roll.ms", "604800000", 5)],
-            ),
-            (
-                "max.message.bytes",
-                "1048588",
-                &[("message.max.bytes", "1048588", 5)],
-            ),
+            ("segment.ms", "9", &[("segment.ms", "9", 1), ("log.roll.ms", "604800000", 5)]),
+            ("max.message.bytes", "1048588", &[("message.max.bytes", "1048588", 5)]),
             (
                 "leader.replication.throttled.replicas",
                 "",
@@ -316,24 +268,15 @@ mod tests {
     fn the_broker_lists_its_keys_and_kafkas_names() {
         let config = Config::from_toml(Path::new("t"), "num.partitions = 3").unwrap();
         let address = HostPort::parse("h:1").unwrap();
-        let node = Node {
-            id: 1,
-            listening: address.clone(),
-            advertised: address,
-        };
+        let node = Node { id: 1, listening: address.clone(), advertised: address };
         let all = describe_broker(&config, &node);
         assert_eq!(all.len(), KEYS.len() + 5);
         assert!(all.windows(2).all(|pair| pair[0].name < pair[1].name));
         assert!(all.iter().all(|description| description.read_only));
         let partitions = find(&all, "num.partitions");
-        assert_eq!(
-            layers(partitions),
-            [("num.partitions", "3", 4), ("num.partitions", "1", 5)]
-        );
+        assert_eq!(layers(partitions), [("num.partitions", "3", 4), ("num.partitions", "1", 5)]);
         assert_eq!(find(&all, "log.retention.ms").value, "604800000");
         assert_eq!(find(&all, "listeners").value, "PLAINTEXT://h:1");
-        assert!(find(&all, "hot.bytes")
-            .documentation
-            .contains("No effect in this version"));
+        assert!(find(&all, "hot.bytes").documentation.contains("No effect in this version"));
     }
 }

@@ -27,18 +27,9 @@ pub enum ConfigError {
     #[error("{at}: not TOML: {message}")]
     Syntax { at: Origin, message: String },
     #[error("{at}: unknown key {key}; did you mean {nearest}?")]
-    UnknownKey {
-        at: Origin,
-        key: String,
-        nearest: &'static str,
-    },
+    UnknownKey { at: Origin, key: String, nearest: &'static str },
     #[error("{at}: {key} = {value:?} is {problem}")]
-    BadValue {
-        at: Origin,
-        key: &'static str,
-        value: String,
-        problem: BadValue,
-    },
+    BadValue { at: Origin, key: &'static str, value: String, problem: BadValue },
     #[error("{at}: {key} holds one value, not a table or a list of tables")]
     NotAValue { at: Origin, key: &'static str },
     #[error("--set {text}: write it as --set key=value")]
@@ -80,12 +71,7 @@ pub enum Conflict {
     #[error(
         "{small} = {small_value} must not be above {large} = {large_value}: change one of them"
     )]
-    Order {
-        small: &'static str,
-        small_value: u64,
-        large: &'static str,
-        large_value: u64,
-    },
+    Order { small: &'static str, small_value: u64, large: &'static str, large_value: u64 },
     #[error(
         "log.inline.max.bytes = {inline} must not be above a quarter of log.segment.bytes = \
          {segment}: change one of them"
@@ -136,10 +122,7 @@ impl Origin {
     pub(super) fn in_file(path: &Path, text: &str, offset: usize) -> Origin {
         let before = text.as_bytes().iter().take(offset);
         let line = 1 + before.filter(|byte| **byte == b'\n').count();
-        Origin::File {
-            path: path.to_path_buf(),
-            line,
-        }
+        Origin::File { path: path.to_path_buf(), line }
     }
 }
 

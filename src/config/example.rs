@@ -79,22 +79,14 @@ fn meaning(key: &Key) -> String {
 fn allowed(kind: &Kind) -> Option<String> {
     match kind {
         Kind::Path | Kind::Text | Kind::Bool => None,
-        kind => kind
-            .to_string()
-            .split(" (")
-            .next()
-            .map(|range| format!("Allowed: {range}.")),
+        kind => kind.to_string().split(" (").next().map(|range| format!("Allowed: {range}.")),
     }
 }
 
 /// `log.segment.bytes = "256MiB"`.
 fn assignment(entry: &Entry) -> String {
     let name = entry.key.name;
-    let name = if shorter_key(name).is_some() {
-        format!("\"{name}\"")
-    } else {
-        name.to_string()
-    };
+    let name = if shorter_key(name).is_some() { format!("\"{name}\"") } else { name.to_string() };
     let bare = match &entry.value {
         Value::Bool(_) => true,
         Value::Number(_) => entry.text.parse::<i64>().is_ok() || is_grouped(&entry.text),

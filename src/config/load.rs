@@ -10,6 +10,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 use toml::Spanned;
 
+use super::choice::Advertise;
 use super::error::{BadView, ConfigError, ConfigErrors, Conflict, Origin};
 use super::keys::{Config, Effect, Key, KEYS};
 use super::nearest::nearest;
@@ -47,10 +48,8 @@ impl Config {
     pub fn load(sources: &Sources<'_>) -> Result<Config, ConfigErrors> {
         let mut loading = Loading::new();
         if let Some(path) = sources.file {
-            let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
-                path: path.to_path_buf(),
-                source,
-            })?;
+            let text = std::fs::read_to_string(path)
+                .map_err(|source| ConfigError::Unreadable { path: path.to_path_buf(), source })?;
             loading.file(path, &text);
         }
         for (key, flag, value) in &sources.flags {
@@ -82,20 +81,24 @@ impl Config {
         let idle =
             |entry: &&Entry| entry.key.effect == Effect::Planned && entry.origin != Origin::Default;
         let line = |entry: &Entry| {
-            format!(
-                "{}: {} has no effect in this version",
-                entry.origin, entry.key.name
-            )
+            format!("{}: {} has no effect in this version", entry.origin, entry.key.name)
         };
         self.entries.iter().filter(idle).map(line).collect()
     }
 
-    /// Where clients are told to connect, once the port listened on is known.
-    pub fn advertised_with(&self, bound_port: u16) -> HostPort {
-        let address = self.advertised.as_ref().unwrap_or(&self.listen);
-        match (&self.advertised, address.port) {
-            (Some(advertised), port) if port != 0 => advertised.clone(),
-            _ => address.with_port(bound_port),
+    /// Where clients are told to find a core, once the port it listens on is known. With
+    /// `advertise = "one"` all cores are found at the same place.
+    pub fn advertised_at(&self, core: u16, bound_port: u16) -> HostPort {
+        match &self.advertised {
+            Some(advertised) if advertised.port != 0 => {
+                let step = match self.advertise {
+                    Advertise::One => 0,
+                    Advertise::PerCore => core,
+                };
+                advertised.with_port(advertised.port.saturating_add(step))
+            }
+            Some(advertised) => advertised.with_port(bound_port),
+            None => self.listen.with_port(bound_port),
         }
     }
 
@@ -103,14 +106,10 @@ impl Config {
         let mut found = Vec::new();
         match &self.advertised {
             Some(advertised) if advertised.is_unspecified() => {
-                found.push(Conflict::AdvertisesEverything {
-                    advertised: advertised.to_string(),
-                });
+                found.push(Conflict::AdvertisesEverything { advertised: advertised.to_string() });
             }
             None if self.listen.is_unspecified() => {
-                found.push(Conflict::NothingToAdvertise {
-                    listen: self.listen.to_string(),
-                });
+                found.push(Conflict::NothingToAdvertise { listen: self.listen.to_string() });
             }
             _ => {}
         }
@@ -130,12 +129,7 @@ impl Config {
             ),
         ] {
             if small_value > large_value {
-                found.push(Conflict::Order {
-                    small,
-                    small_value,
-                    large,
-                    large_value,
-                });
+                found.push(Conflict::Order { small, small_value, large, large_value });
             }
         }
         if self.log_inline_max_bytes > self.log_segment_bytes / 4 {
@@ -162,10 +156,7 @@ struct Loading {
 
 impl Loading {
     fn new() -> Loading {
-        Loading {
-            entries: KEYS.iter().map(default_entry).collect(),
-            errors: Vec::new(),
-        }
+        Loading { entries: KEYS.iter().map(default_entry).collect(), errors: Vec::new() }
     }
 
     fn file(&mut self, path: &Path, text: &str) {
@@ -173,26 +164,16 @@ impl Loading {
             Ok(table) => table,
             Err(error) => return self.errors.push(syntax_error(path, text, &error)),
         };
-        let mut flat = Flat {
-            found: Vec::new(),
-            errors: Vec::new(),
-        };
+        let mut flat = Flat { found: Vec::new(), errors: Vec::new() };
         flat.table("", table.get_ref());
         flat.found.sort_by_key(|(offset, ..)| *offset);
         let at = |offset| Origin::in_file(path, text, offset);
         for (offset, name, text) in flat.found {
-            self.give(Given {
-                name,
-                text,
-                at: at(offset),
-            });
+            self.give(Given { name, text, at: at(offset) });
         }
         let views = flat.errors.into_iter();
         self.errors
-            .extend(views.map(|(offset, problem)| ConfigError::View {
-                at: at(offset),
-                problem,
-            }));
+            .extend(views.map(|(offset, problem)| ConfigError::View { at: at(offset), problem }));
     }
 
     fn set(&mut self, text: &str) {
@@ -202,9 +183,7 @@ impl Loading {
                 text: Some(unquoted(value.trim()).to_string()),
                 at: Origin::Set,
             }),
-            _ => self.errors.push(ConfigError::NotAPair {
-                text: text.to_string(),
-            }),
+            _ => self.errors.push(ConfigError::NotAPair { text: text.to_string() }),
         }
     }
 
@@ -212,33 +191,17 @@ impl Loading {
         let Given { name, text, at } = given;
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.key.name == name) else {
             let nearest = nearest(&name, KEYS.iter().map(|key| key.name));
-            return self.errors.push(ConfigError::UnknownKey {
-                at,
-                key: name,
-                nearest,
-            });
+            return self.errors.push(ConfigError::UnknownKey { at, key: name, nearest });
         };
         let key = entry.key;
         let Some(text) = text else {
-            return self
-                .errors
-                .push(ConfigError::NotAValue { at, key: key.name });
+            return self.errors.push(ConfigError::NotAValue { at, key: key.name });
         };
         match key.kind.parse(&text) {
-            Ok(value) => {
-                *entry = Entry {
-                    key,
-                    value,
-                    text,
-                    origin: at,
-                }
+            Ok(value) => *entry = Entry { key, value, text, origin: at },
+            Err(problem) => {
+                self.errors.push(ConfigError::BadValue { at, key: key.name, value: text, problem })
             }
-            Err(problem) => self.errors.push(ConfigError::BadValue {
-                at,
-                key: key.name,
-                value: text,
-                problem,
-            }),
         }
     }
 
@@ -252,12 +215,7 @@ impl Loading {
 
 fn default_entry(key: &'static Key) -> Entry {
     match key.kind.parse(key.default) {
-        Ok(value) => Entry {
-            key,
-            value,
-            text: key.default.to_string(),
-            origin: Origin::Default,
-        },
+        Ok(value) => Entry { key, value, text: key.default.to_string(), origin: Origin::Default },
         Err(problem) => panic!("the default of {} is {problem}", key.name),
     }
 }
@@ -327,18 +285,14 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Integer(number) => match number.radix() {
             10 => Some(number.as_str().to_string()),
-            radix => i64::from_str_radix(number.as_str(), radix)
-                .ok()
-                .map(|n| n.to_string()),
+            radix => i64::from_str_radix(number.as_str(), radix).ok().map(|n| n.to_string()),
         },
         DeValue::Float(number) => Some(number.as_str().to_string()),
         DeValue::Boolean(value) => Some(value.to_string()),
         DeValue::Datetime(value) => Some(value.to_string()),
         DeValue::Array(parts) => {
-            let parts: Option<Vec<String>> = parts
-                .iter()
-                .map(|part: &Spanned<DeValue<'_>>| scalar(part.get_ref()))
-                .collect();
+            let parts: Option<Vec<String>> =
+                parts.iter().map(|part: &Spanned<DeValue<'_>>| scalar(part.get_ref())).collect();
             parts.map(|parts| parts.join(","))
         }
         DeValue::Table(_) => None,
@@ -347,36 +301,25 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
 
 /// `--set 'flush="os"'` as in the file.
 fn unquoted(text: &str) -> &str {
-    text.strip_prefix('"')
-        .and_then(|rest| rest.strip_suffix('"'))
-        .unwrap_or(text)
+    text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text)
 }
 
 fn syntax_error(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
     let offset = error.span().map_or(0, |span| span.start);
     let before = text.as_bytes().iter().take(offset);
-    let line = text
-        .lines()
-        .nth(before.filter(|byte| **byte == b'\n').count())
-        .unwrap_or("");
+    let line = text.lines().nth(before.filter(|byte| **byte == b'\n').count()).unwrap_or("");
     let name = line.split('=').next().unwrap_or("").trim();
     let mut message = error.message().replace('\n', ", ");
     if let Some(shorter) = shorter_key(name) {
         message = format!("{message}; write \"{name}\" in quotes, for {shorter} is a key itself");
     }
-    ConfigError::Syntax {
-        at: Origin::in_file(path, text, offset),
-        message,
-    }
+    ConfigError::Syntax { at: Origin::in_file(path, text, offset), message }
 }
 
 /// The key that is the beginning of this one, if there is one: TOML cannot nest below a value, so
 /// the longer needs quotes.
 pub(super) fn shorter_key(name: &str) -> Option<&'static str> {
     KEYS.iter().find(|key| key.name == name)?;
-    let begins = |key: &&Key| {
-        name.strip_prefix(key.name)
-            .is_some_and(|rest| rest.starts_with('.'))
-    };
+    let begins = |key: &&Key| name.strip_prefix(key.name).is_some_and(|rest| rest.starts_with('.'));
     KEYS.iter().find(begins).map(|key| key.name)
 }

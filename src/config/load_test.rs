@@ -244,16 +244,26 @@ fn defaults_are_what_the_documents_say() {
 
 #[test]
 fn the_advertised_address_follows_the_bound_port() {
-    for (listen, advertised, expect) in [
-        ("127.0.0.1:0", "", "127.0.0.1:5555"),
-        ("127.0.0.1:9092", "", "127.0.0.1:5555"),
-        ("0.0.0.0:9092", "b.example:19092", "b.example:19092"),
-        ("0.0.0.0:0", "b.example:0", "b.example:5555"),
+    for (listen, advertised, one, per_core) in [
+        ("127.0.0.1:0", "", "127.0.0.1:5555", "127.0.0.1:5555"),
+        ("127.0.0.1:9092", "", "127.0.0.1:5555", "127.0.0.1:5555"),
+        (
+            "0.0.0.0:9092",
+            "b.example:19092",
+            "b.example:19092",
+            "b.example:19094",
+        ),
+        (
+            "0.0.0.0:0",
+            "b.example:0",
+            "b.example:5555",
+            "b.example:5555",
+        ),
     ] {
-        let config = read(&format!(
-            "listen = \"{listen}\"\nadvertised = \"{advertised}\""
-        ))
-        .unwrap();
-        assert_eq!(config.advertised_with(5555).to_string(), expect);
+        let text = format!("listen = \"{listen}\"\nadvertised = \"{advertised}\"\n");
+        let config = read(&text).unwrap();
+        assert_eq!(config.advertised_at(2, 5555).to_string(), one);
+        let config = read(&format!("{text}advertise = \"per-core\"")).unwrap();
+        assert_eq!(config.advertised_at(2, 5555).to_string(), per_core);
     }
 }

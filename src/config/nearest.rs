@@ -23,10 +23,7 @@ const KAFKA_WORDS: &[(&str, &str)] = &[
     ("port", "listen"),
     ("queued.max.request.bytes", "core.request.bytes"),
     ("queued.max.requests", "connection.requests.max"),
-    (
-        "transactional.id.expiration.ms",
-        "producer.id.expiration.ms",
-    ),
+    ("transactional.id.expiration.ms", "producer.id.expiration.ms"),
 ];
 
 /// No key is longer.
@@ -45,9 +42,7 @@ pub fn nearest(wanted: &str, names: impl Iterator<Item = &'static str>) -> &'sta
 /// and the work grows with its length.
 pub fn nearest_of(wanted: &str, names: impl Iterator<Item = &'static str>) -> &'static str {
     let wanted: String = wanted.chars().take(NAME_LENGTH_MAX).collect();
-    names
-        .min_by_key(|name| strsim::osa_distance(&wanted, name))
-        .unwrap_or("")
+    names.min_by_key(|name| strsim::osa_distance(&wanted, name)).unwrap_or("")
 }
 
 #[cfg(test)]
@@ -68,11 +63,7 @@ mod tests {
             ("retention.ms", "log.retention.ms"),
             ("advertised.listeners", "advertised"),
         ] {
-            assert_eq!(
-                nearest(wanted, KEYS.iter().map(|key| key.name)),
-                expect,
-                "{wanted}"
-            );
+            assert_eq!(nearest(wanted, KEYS.iter().map(|key| key.name)), expect, "{wanted}");
         }
     }
 
@@ -80,10 +71,7 @@ mod tests {
     fn every_kafka_word_leads_to_a_key() {
         for (theirs, ours) in KAFKA_WORDS {
             assert!(KEYS.iter().any(|key| key.name == *ours), "{ours}");
-            assert!(
-                KEYS.iter().all(|key| key.name != *theirs),
-                "{theirs} is a key"
-            );
+            assert!(KEYS.iter().all(|key| key.name != *theirs), "{theirs} is a key");
         }
     }
 }

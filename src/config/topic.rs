@@ -86,11 +86,7 @@ pub enum InvalidConfig {
     #[error("{name} was given without a value")]
     NoValue { name: &'static str },
     #[error("{name} = {value:?} is not allowed; give {rule}")]
-    BadValue {
-        name: &'static str,
-        value: String,
-        rule: Rule,
-    },
+    BadValue { name: &'static str, value: String, rule: Rule },
     #[error("min.compaction.lag.ms = {min} must not be above max.compaction.lag.ms = {max}")]
     CompactionLag { min: i64, max: i64 },
     #[error("remote.storage.enable = true: this broker has no tiered storage")]
@@ -127,15 +123,10 @@ pub fn overrides<'a>(
     let mut overrides = Overrides::new();
     for (name, value) in given {
         let key = find(name)?;
-        let value = value
-            .ok_or(InvalidConfig::NoValue { name: key.name })?
-            .trim();
+        let value = value.ok_or(InvalidConfig::NoValue { name: key.name })?.trim();
         if value.len() > VALUE_BYTES_MAX {
             let bytes = value.len();
-            return Err(InvalidConfig::TooLong {
-                name: key.name,
-                bytes,
-            });
+            return Err(InvalidConfig::TooLong { name: key.name, bytes });
         }
         key.parse(value)?;
         overrides.insert(key.name.to_string(), value.to_string());
@@ -177,10 +168,7 @@ impl TopicSettings {
             max_compaction_lag_ms: layers.get("max.compaction.lag.ms")?,
             delete_retention_ms: layers.get("delete.retention.ms")?,
         };
-        let (min, max) = (
-            settings.min_compaction_lag_ms,
-            settings.max_compaction_lag_ms,
-        );
+        let (min, max) = (settings.min_compaction_lag_ms, settings.max_compaction_lag_ms);
         if min > max {
             return Err(InvalidConfig::CompactionLag { min, max });
         }
@@ -198,10 +186,7 @@ impl Layers<'_> {
     fn get<T: Setting>(&self, name: &str) -> Result<T, InvalidConfig> {
         let key = find(name)?;
         let default = key.broker_default(self.config);
-        let text = self
-            .overrides
-            .get(name)
-            .map_or(default.as_str(), String::as_str);
+        let text = self.overrides.get(name).map_or(default.as_str(), String::as_str);
         T::from_value(&key.parse(text)?).ok_or_else(|| key.bad(text))
     }
 }
@@ -210,9 +195,9 @@ impl TopicKey {
     /// What the topic gets when it says nothing.
     pub fn broker_default(&self, config: &Config) -> String {
         match self.broker {
-            BrokerKey::Ours(name) => config
-                .entry(name)
-                .map_or(self.default.to_string(), |entry| entry.value.plain()),
+            BrokerKey::Ours(name) => {
+                config.entry(name).map_or(self.default.to_string(), |entry| entry.value.plain())
+            }
             BrokerKey::Kafkas(_) | BrokerKey::None => self.default.to_string(),
         }
     }
@@ -231,10 +216,7 @@ impl TopicKey {
         match self.effect {
             TopicEffect::Live => self.meaning.to_string(),
             TopicEffect::Stored(why) => {
-                format!(
-                    "{} Accepted and stored without effect: {why}.",
-                    self.meaning
-                )
+                format!("{} Accepted and stored without effect: {why}.", self.meaning)
             }
         }
     }
@@ -258,9 +240,7 @@ impl Rule {
             },
             Rule::Int { min, max } => {
                 let number = i64::from(text.parse::<i32>().ok()?);
-                (min..=max)
-                    .contains(&number)
-                    .then_some(Value::Number(number))
+                (min..=max).contains(&number).then_some(Value::Number(number))
             }
             Rule::Long { min } => {
                 let number = text.parse::<i64>().ok()?;
@@ -268,9 +248,7 @@ impl Rule {
             }
             Rule::Double { min, max } => {
                 let number = text.parse::<f64>().ok()?;
-                (min..=max)
-                    .contains(&number)
-                    .then(|| Value::Text(text.to_string()))
+                (min..=max).contains(&number).then(|| Value::Text(text.to_string()))
             }
             Rule::Choice(words) => words.contains(&text).then(|| Value::Text(text.to_string())),
             Rule::List(words) => {
@@ -281,9 +259,7 @@ impl Rule {
             Rule::ThrottledReplicas => {
                 let number = |part: &str| part.parse::<u32>().is_ok();
                 let pair = |part: &str| {
-                    part.trim()
-                        .split_once(':')
-                        .is_some_and(|(p, b)| number(p) && number(b))
+                    part.trim().split_once(':').is_some_and(|(p, b)| number(p) && number(b))
                 };
                 let valid = matches!(text, "" | "*") || text.split(',').all(pair);
                 valid.then(|| Value::Text(text.to_string()))
@@ -303,11 +279,7 @@ impl fmt::Display for Rule {
             Rule::Double { min, max } => write!(f, "a number from {min} to {max}"),
             Rule::Choice(words) => write!(f, "one of {}", words.join(", ")),
             Rule::List(words) => {
-                write!(
-                    f,
-                    "one or more of {}, separated by commas",
-                    words.join(", ")
-                )
+                write!(f, "one or more of {}, separated by commas", words.join(", "))
             }
             Rule::ThrottledReplicas => {
                 write!(f, "*, or partition:broker pairs separated by commas")

@@ -10,10 +10,7 @@ fn broker(text: &str) -> Config {
 }
 
 fn given(pairs: &[(&str, &str)], config: &Config) -> Result<Overrides, InvalidConfig> {
-    overrides(
-        pairs.iter().map(|(name, value)| (*name, Some(*value))),
-        config,
-    )
+    overrides(pairs.iter().map(|(name, value)| (*name, Some(*value))), config)
 }
 
 fn settings(pairs: &[(&str, &str)], config: &Config) -> TopicSettings {
@@ -36,10 +33,9 @@ fn the_table_is_sorted_and_its_defaults_are_legal() {
                 assert_eq!(entry.value.plain(), key.default, "{}", key.name);
             }
             // log.segment.bytes is a key here too, of another thing.
-            BrokerKey::Kafkas(name) => assert!(
-                config.entry(name).is_none() || name == "log.segment.bytes",
-                "{name}"
-            ),
+            BrokerKey::Kafkas(name) => {
+                assert!(config.entry(name).is_none() || name == "log.segment.bytes", "{name}")
+            }
             BrokerKey::None => {}
         }
     }
@@ -69,13 +65,7 @@ fn whatever_the_broker_may_be_told_is_legal_for_its_topics() {
 #[test]
 fn defaults_are_kafkas() {
     let defaults = settings(&[], &Config::default());
-    assert_eq!(
-        defaults.cleanup,
-        Cleanup {
-            delete: true,
-            compact: false
-        }
-    );
+    assert_eq!(defaults.cleanup, Cleanup { delete: true, compact: false });
     assert_eq!(defaults.retention_ms, Some(604_800_000));
     assert_eq!(defaults.retention_bytes, None);
     assert_eq!(defaults.max_message_bytes, 1_048_588);
@@ -93,11 +83,7 @@ fn a_topic_goes_before_the_broker() {
     assert_eq!(plain.flush, Flush::Os);
     assert_eq!(plain.retention_ms, Some(86_400_000));
     let own = settings(
-        &[
-            ("flush", "commit"),
-            ("retention.ms", " -1 "),
-            ("max.message.bytes", "2000"),
-        ],
+        &[("flush", "commit"), ("retention.ms", " -1 "), ("max.message.bytes", "2000")],
         &config,
     );
     assert_eq!(own.flush, Flush::Commit);
@@ -108,12 +94,8 @@ fn a_topic_goes_before_the_broker() {
 #[test]
 fn retention_is_for_topics_that_delete() {
     let config = Config::default();
-    let policy = |policy| {
-        settings(
-            &[("cleanup.policy", policy), ("retention.bytes", "5")],
-            &config,
-        )
-    };
+    let policy =
+        |policy| settings(&[("cleanup.policy", policy), ("retention.bytes", "5")], &config);
     assert_eq!(policy("compact").retention_bytes, None);
     assert_eq!(policy("compact").retention_ms, None);
     assert_eq!(policy("compact, delete").retention_bytes, Some(5));
@@ -159,22 +141,14 @@ fn what_is_refused_says_why() {
             "NaN",
             "min.cleanable.dirty.ratio = \"NaN\" is not allowed; give a number from 0 to 1",
         ),
-        (
-            "flush",
-            "never",
-            "flush = \"never\" is not allowed; give one of commit, interval, os",
-        ),
+        ("flush", "never", "flush = \"never\" is not allowed; give one of commit, interval, os"),
         (
             "leader.replication.throttled.replicas",
             "1-2",
             "leader.replication.throttled.replicas = \"1-2\" is not allowed; give *, or \
              partition:broker pairs separated by commas",
         ),
-        (
-            "preallocate",
-            "1",
-            "preallocate = \"1\" is not allowed; give true or false",
-        ),
+        ("preallocate", "1", "preallocate = \"1\" is not allowed; give true or false"),
         (
             "remote.storage.enable",
             "true",
@@ -199,12 +173,7 @@ fn what_is_refused_says_why() {
     let long = "0:1,".repeat(5000);
     let name = "leader.replication.throttled.replicas";
     let error = given(&[(name, &long)], &Config::default()).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .ends_with("has 20000 bytes, more than 16384"),
-        "{error}"
-    );
+    assert!(error.to_string().ends_with("has 20000 bytes, more than 16384"), "{error}");
     let error = find(&long).unwrap_err().to_string();
     assert!(error.len() < 250, "{error}");
 }
@@ -229,10 +198,7 @@ fn what_is_accepted() {
 #[test]
 fn stored_only_configurations_say_so() {
     let documentation = find("segment.ms").unwrap().documentation();
-    assert!(
-        documentation.contains("Accepted and stored without effect: "),
-        "{documentation}"
-    );
+    assert!(documentation.contains("Accepted and stored without effect: "), "{documentation}");
     let documentation = find("retention.ms").unwrap().documentation();
     assert!(!documentation.contains("without effect"), "{documentation}");
 }

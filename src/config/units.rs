@@ -20,13 +20,8 @@ const SIZES: &[(&str, i64)] = &[
     ("TB", 1_000_000_000_000),
 ];
 
-const TIMES: &[(&str, i64)] = &[
-    ("ms", 1),
-    ("s", 1_000),
-    ("min", 60_000),
-    ("h", 3_600_000),
-    ("d", 86_400_000),
-];
+const TIMES: &[(&str, i64)] =
+    &[("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
 /// What kept a text from being a number of the wanted kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,10 +71,7 @@ fn parse(text: &str, units: &[(&str, i64)]) -> Result<i64, BadNumber> {
     if !number.contains(|c: char| c.is_ascii_digit()) {
         return Err(BadNumber::NotANumber);
     }
-    let factor = units
-        .iter()
-        .find(|(name, _)| *name == unit)
-        .map(|(_, factor)| *factor);
+    let factor = units.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
     scale(&number, factor.ok_or(BadNumber::UnknownUnit)?)
 }
 
@@ -87,11 +79,7 @@ fn parse_whole(number: &str) -> Result<i64, BadNumber> {
     let unsigned = number.strip_prefix(['-', '+']).unwrap_or(number);
     if unsigned.is_empty() || !unsigned.bytes().all(|b| b.is_ascii_digit()) {
         let fraction = number.parse::<f64>().is_ok();
-        return Err(if fraction {
-            BadNumber::NotWhole
-        } else {
-            BadNumber::NotANumber
-        });
+        return Err(if fraction { BadNumber::NotWhole } else { BadNumber::NotANumber });
     }
     number.parse().map_err(|_| BadNumber::TooLarge)
 }
@@ -99,9 +87,7 @@ fn parse_whole(number: &str) -> Result<i64, BadNumber> {
 /// `number` times `factor`, exactly: "1.5" × 1024 = 1536, "1.0001" × 1024 is not whole.
 fn scale(number: &str, factor: i64) -> Result<i64, BadNumber> {
     let Some((whole, fraction)) = number.split_once('.') else {
-        return parse_whole(number)?
-            .checked_mul(factor)
-            .ok_or(BadNumber::TooLarge);
+        return parse_whole(number)?.checked_mul(factor).ok_or(BadNumber::TooLarge);
     };
     let fraction = fraction.trim_end_matches('0');
     if whole.starts_with('-') || fraction.starts_with(['-', '+']) {
@@ -110,9 +96,7 @@ fn scale(number: &str, factor: i64) -> Result<i64, BadNumber> {
     if fraction.len() > 9 {
         return Err(BadNumber::NotWhole);
     }
-    let whole = parse_whole(whole)?
-        .checked_mul(factor)
-        .ok_or(BadNumber::TooLarge)?;
+    let whole = parse_whole(whole)?.checked_mul(factor).ok_or(BadNumber::TooLarge)?;
     if fraction.is_empty() {
         return Ok(whole);
     }
@@ -130,10 +114,7 @@ fn show(number: i64, largest_first: &[&str], units: &[(&str, i64)]) -> String {
         return number.to_string();
     }
     for name in largest_first {
-        let factor = units
-            .iter()
-            .find(|(unit, _)| unit == name)
-            .map_or(1, |(_, factor)| *factor);
+        let factor = units.iter().find(|(unit, _)| unit == name).map_or(1, |(_, factor)| *factor);
         if number % factor == 0 {
             return format!("{}{name}", number / factor);
         }
@@ -196,17 +177,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_reads_back() {
-        for bytes in [
-            -1,
-            0,
-            1,
-            1023,
-            1024,
-            1_048_588,
-            256 << 20,
-            3 << 40,
-            i64::MAX,
-        ] {
+        for bytes in [-1, 0, 1, 1023, 1024, 1_048_588, 256 << 20, 3 << 40, i64::MAX] {
             assert_eq!(parse_bytes(&show_bytes(bytes)), Ok(bytes));
         }
         for millis in [-1, 0, 1, 999, 1000, 90_000, 604_800_000, i64::MAX] {

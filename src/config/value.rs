@@ -82,9 +82,7 @@ impl Kind {
             }
             Kind::Choice(words) => {
                 let known = words.contains(&text);
-                known
-                    .then(|| Value::Text(text.into()))
-                    .ok_or(BadValue::NotAllowed(*self))?
+                known.then(|| Value::Text(text.into())).ok_or(BadValue::NotAllowed(*self))?
             }
             Kind::Choices(words) => {
                 let chosen: Vec<String> = text.split(',').map(|w| w.trim().to_string()).collect();
@@ -148,20 +146,13 @@ impl fmt::Display for Kind {
             }
             Kind::Choice(words) => write!(f, "one of {}", words.join(", ")),
             Kind::Choices(words) => {
-                write!(
-                    f,
-                    "one or more of {}, separated by commas",
-                    words.join(", ")
-                )
+                write!(f, "one or more of {}, separated by commas", words.join(", "))
             }
             Kind::Text => write!(f, "a text"),
             Kind::Path => write!(f, "a path"),
             Kind::Address => write!(f, "HOST:PORT, like 127.0.0.1:9092 or [::1]:9092"),
             Kind::AddressOrNone => {
-                write!(
-                    f,
-                    "HOST:PORT, like 127.0.0.1:9092 or [::1]:9092, or empty for none"
-                )
+                write!(f, "HOST:PORT, like 127.0.0.1:9092 or [::1]:9092, or empty for none")
             }
         }
     }
@@ -203,14 +194,9 @@ impl HostPort {
     /// `HOST:PORT` or `[IPV6]:PORT`.
     pub fn parse(text: &str) -> Option<HostPort> {
         let (host, port) = text.rsplit_once(':')?;
-        let bracketed = host
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix(']'));
+        let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let host = match bracketed {
-            Some(address) => address
-                .parse::<std::net::Ipv6Addr>()
-                .ok()
-                .map(|_| address)?,
+            Some(address) => address.parse::<std::net::Ipv6Addr>().ok().map(|_| address)?,
             None => host,
         };
         let clean = |c: char| !c.is_whitespace() && !matches!(c, '/' | '[' | ']' | ',');
@@ -223,25 +209,17 @@ impl HostPort {
         if !port.bytes().all(|b| b.is_ascii_digit()) {
             return None;
         }
-        Some(HostPort {
-            host: host.to_string(),
-            port: port.parse().ok()?,
-        })
+        Some(HostPort { host: host.to_string(), port: port.parse().ok()? })
     }
 
     pub fn with_port(&self, port: u16) -> HostPort {
-        HostPort {
-            host: self.host.clone(),
-            port,
-        }
+        HostPort { host: self.host.clone(), port }
     }
 
     /// Whether it names every interface (`0.0.0.0`, `[::]`): good to listen on, useless to
     /// advertise.
     pub fn is_unspecified(&self) -> bool {
-        self.host
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|address| address.is_unspecified())
+        self.host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_unspecified())
     }
 }
 
@@ -356,10 +334,7 @@ mod tests {
             ("a b:1", None),
         ] {
             let parsed = HostPort::parse(text);
-            let expect = expect.map(|(host, port)| HostPort {
-                host: host.into(),
-                port,
-            });
+            let expect = expect.map(|(host, port)| HostPort { host: host.into(), port });
             assert_eq!(parsed, expect, "{text}");
             if let Some(parsed) = parsed {
                 assert_eq!(parsed.to_string(), text);
@@ -372,10 +347,7 @@ mod tests {
 
     #[test]
     fn a_bad_value_says_what_is_allowed() {
-        let size = Kind::Bytes {
-            min: 1 << 20,
-            max: 1 << 30,
-        };
+        let size = Kind::Bytes { min: 1 << 20, max: 1 << 30 };
         for (kind, text, expect) in [
             (Kind::Bool, "yes", "not allowed; give true or false"),
             (

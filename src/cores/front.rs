@@ -41,8 +41,10 @@ pub trait Cores: 'static {
     fn offsets(&self, items: Vec<PartitionAt>) -> Later<Vec<Result<Offsets, PartitionRefusal>>>;
 
     /// Finds records by time among those a reader may see.
-    fn find_time(&self, items: Vec<TimeItem>)
-        -> Later<Vec<Result<Option<Found>, PartitionRefusal>>>;
+    fn find_time(
+        &self,
+        items: Vec<TimeItem>,
+    ) -> Later<Vec<Result<Option<Found>, PartitionRefusal>>>;
 
     /// The largest epoch not above the asked one and where it ends.
     fn end_of_epoch(

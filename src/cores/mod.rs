@@ -1,3 +1,27 @@
 //! The cores of the broker and what passes between them.
+//!
+//! `front` is what handlers may ask, `door` the answer to it over real cores. `core` owns logs and
+//! serves asks, each log at home in a `host`; `ask` and `mesh` are the messages between cores,
+//! `gather` splits requests and joins answers; `append` and `watch` are those who wait. `jobs` runs
+//! what blocks, `catalog` keeps the catalogue on core 0, `life` starts and ends a core's tasks.
 
+mod append;
+mod ask;
+mod catalog;
+mod core;
+mod door;
 pub mod front;
+mod gather;
+mod host;
+mod jobs;
+mod life;
+mod mesh;
+mod notify;
+mod watch;
+
+pub use catalog::{Keeper, CATALOG_AT};
+pub use core::{Core, CoreParts, SettingsOf, CATALOG_SETTINGS};
+pub use door::Door;
+pub use jobs::{home, Finished, Home, Lanes, Threads, ToHome, WorkError};
+pub use life::{Life, Quiet};
+pub use mesh::{mesh, Ends};

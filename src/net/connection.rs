@@ -12,7 +12,6 @@
 use super::frame::{BufferPool, FrameBuffer};
 use super::socket::{self, Outgoing};
 use super::{CoreFuture, Finish, Outcome, Pending, Service};
-use crate::protocol::reply::Piece;
 use bytes::Bytes;
 use futures_lite::AsyncRead;
 use glommio::net::TcpStream;
@@ -73,12 +72,7 @@ pub struct ConnInfo {
 
 impl ConnInfo {
     pub fn new(id: u64, peer: SocketAddr, local: SocketAddr, frame_bytes_max: usize) -> ConnInfo {
-        ConnInfo {
-            id,
-            peer,
-            local,
-            frame_bytes_max: Cell::new(frame_bytes_max),
-        }
+        ConnInfo { id, peer, local, frame_bytes_max: Cell::new(frame_bytes_max) }
     }
 
     /// Sets the largest frame accepted from now on.
@@ -186,9 +180,7 @@ impl CoreNet {
             })
             .cloned()
             .collect();
-        overdue
-            .iter()
-            .for_each(|control| control.give(Order::Close));
+        overdue.iter().for_each(|control| control.give(Order::Close));
     }
 
     /// Takes no further requests; connections close once theirs are answered.
@@ -241,11 +233,8 @@ impl CoreNet {
     }
 
     fn add_pending(&self, control: &Control, change: isize) {
-        self.pending
-            .set(self.pending.get().saturating_add_signed(change));
-        control
-            .pending
-            .set(control.pending.get().saturating_add_signed(change));
+        self.pending.set(self.pending.get().saturating_add_signed(change));
+        control.pending.set(control.pending.get().saturating_add_signed(change));
     }
 
     /// Admits a connection unless the core has as many as it may.
@@ -403,10 +392,7 @@ impl<S: Service> Connection<S> {
 
     fn register(&self, cx: &Context) {
         let mut waker = self.control.waker.borrow_mut();
-        if !waker
-            .as_ref()
-            .is_some_and(|waker| waker.will_wake(cx.waker()))
-        {
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             *waker = Some(cx.waker().clone());
         }
     }
@@ -538,10 +524,7 @@ impl<S: Service> Connection<S> {
         let state = match outcome {
             Outcome::Pending(Pending::Nothing) => return,
             Outcome::Pending(Pending::Ready(reply)) if self.slots.is_empty() => {
-                reply
-                    .pieces
-                    .into_iter()
-                    .for_each(|piece| self.output.push(piece));
+                reply.pieces.into_iter().for_each(|piece| self.output.push(piece));
                 return;
             }
             Outcome::Pending(Pending::Later(mut future)) => match future.as_mut().poll(cx) {
@@ -549,7 +532,7 @@ impl<S: Service> Connection<S> {
                 Poll::Pending => SlotState::Pending(Pending::Later(future)),
             },
             Outcome::Pending(Pending::Ready(reply)) => {
-                held_bytes += reply.pieces.iter().map(Piece::len).sum::<usize>();
+                held_bytes += reply.bytes;
                 SlotState::Pending(Pending::Ready(reply))
             }
             Outcome::Close => {
@@ -588,10 +571,7 @@ impl<S: Service> Connection<S> {
             self.net.add_pending(&self.control, -1);
             match slot.state {
                 SlotState::Pending(Pending::Ready(reply)) => {
-                    reply
-                        .pieces
-                        .into_iter()
-                        .for_each(|piece| self.output.push(piece));
+                    reply.pieces.into_iter().for_each(|piece| self.output.push(piece));
                 }
                 SlotState::Pending(Pending::Nothing | Pending::Later(_)) => {}
                 SlotState::Close => self.stop(),
@@ -604,8 +584,7 @@ impl<S: Service> Connection<S> {
     fn stop(&mut self) {
         self.reading_over = true;
         self.blocked = None;
-        self.net
-            .add_pending(&self.control, -(self.slots.len() as isize));
+        self.net.add_pending(&self.control, -(self.slots.len() as isize));
         self.slots.clear();
     }
 

@@ -77,17 +77,9 @@ impl FrameBuffer {
             Ok(None) | Err(_) => 0,
         };
         let grown = self.bytes.len().max(READ_BYTES_MIN);
-        self.ensure(if missing == 0 {
-            READ_BYTES_MIN
-        } else {
-            missing.min(grown)
-        });
+        self.ensure(if missing == 0 { READ_BYTES_MIN } else { missing.min(grown) });
         let spare = self.bytes.capacity() - self.bytes.len();
-        let wanted = if missing >= READ_BYTES_MIN {
-            missing
-        } else {
-            spare
-        };
+        let wanted = if missing >= READ_BYTES_MIN { missing } else { spare };
         (&mut self.bytes, wanted)
     }
 
@@ -115,10 +107,7 @@ impl FrameBuffer {
         let announced = i32::from_be_bytes(*prefix);
         let bytes = usize::try_from(announced).map_err(|_| FrameError::Negative(announced))?;
         if bytes > frame_bytes_max {
-            return Err(FrameError::TooLarge {
-                bytes,
-                bytes_max: frame_bytes_max,
-            });
+            return Err(FrameError::TooLarge { bytes, bytes_max: frame_bytes_max });
         }
         Ok(Some(bytes))
     }
@@ -177,15 +166,9 @@ mod tests {
 
     #[test]
     fn wrong_lengths_are_refused() {
-        assert_eq!(
-            cut(&(-1i32).to_be_bytes(), 1),
-            Err(FrameError::Negative(-1))
-        );
+        assert_eq!(cut(&(-1i32).to_be_bytes(), 1), Err(FrameError::Negative(-1)));
         let bytes = (1 << 20) + 1;
-        let refused = FrameError::TooLarge {
-            bytes,
-            bytes_max: 1 << 20,
-        };
+        let refused = FrameError::TooLarge { bytes, bytes_max: 1 << 20 };
         assert_eq!(cut(&(bytes as i32).to_be_bytes(), 4), Err(refused));
     }
 
@@ -207,10 +190,7 @@ mod tests {
             for byte in framed(&[7; 1000]) {
                 buffer.push(byte);
             }
-            assert_eq!(
-                buffer.next(1 << 20).expect("valid").expect("whole").len(),
-                1000
-            );
+            assert_eq!(buffer.next(1 << 20).expect("valid").expect("whole").len(), 1000);
             buffer.release(&pool);
             assert_eq!(buffer.prepare(&pool).0.as_ptr(), address);
         }

@@ -39,9 +39,7 @@ pub fn bind(
         .map(|core| {
             let mut own = first;
             if port_per_core && first.port() != 0 {
-                let port = u16::try_from(core)
-                    .ok()
-                    .and_then(|core| first.port().checked_add(core));
+                let port = u16::try_from(core).ok().and_then(|core| first.port().checked_add(core));
                 own.set_port(port.ok_or(BindError::PortsEnd { first, cores })?);
             }
             let shared = core > 0 && !port_per_core;
@@ -50,9 +48,7 @@ pub fn bind(
                 _ => BindError::Failed(own, error),
             })?;
             if core == 0 && !port_per_core {
-                first = listener
-                    .local_addr()
-                    .map_err(|error| BindError::Failed(own, error))?;
+                first = listener.local_addr().map_err(|error| BindError::Failed(own, error))?;
             }
             Ok(listener)
         })
@@ -71,11 +67,7 @@ fn bind_one(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
 }
 
 fn open(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(reuse_port)?;
     socket.bind(&address.into())?;

@@ -45,17 +45,12 @@ impl Outgoing {
 
     /// Sends what the socket takes at once. `WouldBlock` when it takes nothing.
     pub fn send(&mut self, socket: RawFd) -> io::Result<usize> {
-        let mut vectors = [libc::iovec {
-            iov_base: std::ptr::null_mut(),
-            iov_len: 0,
-        }; PIECES_PER_CALL];
+        let mut vectors =
+            [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES_PER_CALL];
         let mut used = 0;
         for (vector, piece) in vectors.iter_mut().zip(&self.pieces) {
             let (address, bytes) = parts(piece);
-            *vector = libc::iovec {
-                iov_base: address.cast_mut().cast(),
-                iov_len: bytes,
-            };
+            *vector = libc::iovec { iov_base: address.cast_mut().cast(), iov_len: bytes };
             used += 1;
         }
         // SAFETY: an all-zero `msghdr` is a valid one without address and control data.

@@ -35,10 +35,7 @@ fn framed(body: &[u8]) -> Vec<u8> {
 fn reply(body: &[u8]) -> Reply {
     let body = Bytes::copy_from_slice(body);
     let prefix = Bytes::copy_from_slice(&(body.len() as i32).to_be_bytes());
-    Reply {
-        bytes: prefix.len() + body.len(),
-        pieces: vec![Piece::Bytes(prefix), Piece::Bytes(body)],
-    }
+    Reply { bytes: 4 + body.len(), pieces: vec![Piece::Bytes(prefix), Piece::Bytes(body)] }
 }
 
 impl Letters {

@@ -5,10 +5,11 @@
 
 use super::header::{index_name, segment_name};
 use super::index::{IndexStamp, SegmentIndex};
+use super::side::side_name;
 use crate::disk::{Disk, MapFile, MapWriter, Space};
 use crate::ids::{Position, SegmentNumber};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -59,7 +60,10 @@ pub(super) enum Work {
     },
     Delete {
         segments: Vec<SegmentNumber>,
+        sides: Vec<u64>,
     },
+    /// Keeps some space for indexes and checkpoints on a full disk.
+    Reserve,
     /// Unmaps segments that left the warm window; the drop is the work.
     Unmap {
         maps: Vec<MapWriter>,
@@ -98,6 +102,10 @@ pub(super) enum Outcome {
     Deleted {
         result: io::Result<()>,
     },
+    /// Asked for again in a while, whether it worked or not.
+    Reserved {
+        _held: bool,
+    },
     Unmapped,
     /// The thread that ran the job died on it.
     Panicked,
@@ -133,6 +141,7 @@ impl Job {
             Work::WriteIndex { .. }
             | Work::WriteCheckpoint { .. }
             | Work::Delete { .. }
+            | Work::Reserve
             | Work::Unmap { .. } => Lane::Worker,
         }
     }
@@ -170,21 +179,25 @@ impl Job {
             }
             Work::WriteIndex { index, stamp } => {
                 let path = self.dir.join(index_name(stamp.number));
-                let result = disk.publish(&path, &index.encode(&stamp));
+                let result = publish(disk, &self.dir, &path, &index.encode(&stamp));
                 Outcome::IndexWritten { number: stamp.number, result }
             }
             Work::WriteCheckpoint { path, bytes, replaces } => {
-                let written = disk.publish(&path, &bytes);
+                let written = publish(disk, &self.dir, &path, &bytes);
                 let result = written
                     .and_then(|()| replaces.iter().try_for_each(|old| remove(disk, old.clone())));
                 Outcome::CheckpointWritten(result)
             }
-            Work::Delete { segments } => {
-                let result = segments.iter().try_for_each(|&number| {
-                    remove(disk, self.dir.join(index_name(number)))?;
-                    remove(disk, self.dir.join(segment_name(number)))
-                });
+            Work::Delete { segments, sides } => {
+                let sides = sides.iter().map(|&file| side_name(file));
+                let files = segments.iter().flat_map(|&n| [index_name(n), segment_name(n)]);
+                let mut names = sides.chain(files);
+                let result = names.try_for_each(|name| remove(disk, self.dir.join(name)));
                 Outcome::Deleted { result }
+            }
+            Work::Reserve => {
+                // Without the space there is no reserve, and the next round asks again.
+                Outcome::Reserved { _held: reserve(disk, &self.dir).is_ok() }
             }
             Work::Unmap { maps } => {
                 drop(maps);
@@ -194,12 +207,45 @@ impl Job {
     }
 }
 
+/// The file that holds space back, in each log's directory.
+const RESERVE_NAME: &str = "reserve";
+const RESERVE_BYTES: u64 = 16 << 20;
+
+/// Makes the reserve file when there is none and the disk has room to spare.
+fn reserve(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    let path = dir.join(RESERVE_NAME);
+    if disk.open(&path).is_ok() {
+        return Ok(());
+    }
+    let space = disk.space(dir)?;
+    let bytes = RESERVE_BYTES.min(space.total_bytes / 16).next_multiple_of(4096);
+    if space.free_bytes < bytes * 4 {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    disk.create_map(&path, bytes).map(drop)
+}
+
+/// Publishes a file; on a full disk by giving up the reserve.
+fn publish(disk: &dyn Disk, dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    match disk.publish(path, bytes) {
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            give_up_reserve(disk, dir)?;
+            disk.publish(path, bytes)
+        }
+        other => other,
+    }
+}
+
+pub(super) fn give_up_reserve(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    remove(disk, dir.join(RESERVE_NAME))
+}
+
 /// A segment's size: what is wanted, but at most 1/32 of the free space and at least what the next
 /// batch needs.
 pub(super) fn affordable(space: Space, bytes_min: u64, bytes: u64) -> u64 {
     const STEP: u64 = 1 << 20;
     let share = (space.free_bytes / 32).next_multiple_of(STEP);
-    bytes.min(share).max(bytes_min).max(STEP)
+    bytes.min(share).max(STEP.min(bytes)).max(bytes_min)
 }
 
 /// Removes a file; one that is gone already is fine.

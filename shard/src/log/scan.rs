@@ -4,7 +4,9 @@
 //! sector is an error here and not a signal. A frame is accepted only when it stands where the
 //! writer may have put it, carries the next sequence and is whole; anything else ends the scan.
 
-use super::frame::{next_page, next_slot, sum_is_right, FrameHeader, Kind, FRAME_HEADER_BYTES};
+use super::frame::{
+    next_page, next_slot, sum_is_right, FrameHeader, Kind, FRAME_HEADER_BYTES, SLOT_BYTES,
+};
 use crate::batch::BatchHeader;
 use crate::disk::ReadFile;
 use crate::ids::{Position, Sequence};
@@ -132,7 +134,8 @@ impl<'a> Scanner<'a> {
         if at >= self.window_at && at as usize + count <= have {
             return Ok(true);
         }
-        if at as u64 + count as u64 > u64::from(self.limit).min(self.file.len()?) {
+        let left = u64::from(self.limit).min(self.file.len()?).saturating_sub(u64::from(at));
+        if count as u64 > left {
             return Ok(false);
         }
         // Keep what is there of the wanted range: frames are read once, not twice.
@@ -144,14 +147,17 @@ impl<'a> Scanner<'a> {
             0
         };
         self.window_at = at;
-        self.window.resize(count.max(WINDOW_BYTES), 0);
+        self.window.resize(count.max(WINDOW_BYTES).min(left as usize), 0);
         let mut done = kept;
         while done < self.window.len() {
-            let read = self.file.read_at(u64::from(at) + done as u64, &mut self.window[done..])?;
-            if read == 0 {
-                break;
+            let read = self.file.read_at(u64::from(at) + done as u64, &mut self.window[done..]);
+            match read {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                // A bad sector behind what is asked for is met when it is asked for.
+                Err(_) if done >= count => break,
+                Err(error) => return Err(error),
             }
-            done += read;
         }
         self.window.truncate(done);
         Ok(done >= count)
@@ -171,10 +177,19 @@ impl<'a> Scanner<'a> {
                     beyond = Some(Beyond { mark, first_at, end });
                     at = next_slot(at + header.frame_bytes() as u32);
                 }
-                None => at += 8,
+                None => at = self.next_written_slot(at + SLOT_BYTES),
             }
         }
         Ok(beyond)
+    }
+
+    /// The first slot in the window from `at` on that is not all zero (no frame starts with zeros,
+    /// its kind stands there), or the first one behind the window.
+    fn next_written_slot(&self, at: u32) -> u32 {
+        let from = (at - self.window_at) as usize;
+        let (slots, _) = self.window.get(from..).unwrap_or_default().as_chunks::<8>();
+        let zeros = slots.iter().take_while(|slot| **slot == [0; 8]).count();
+        at + zeros as u32 * SLOT_BYTES
     }
 
     fn frame_beyond(
@@ -203,4 +218,31 @@ fn batch_is_whole(payload: &[u8]) -> bool {
         return false;
     };
     rest.is_empty() && header.crc_with(body) == header.crc
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Zeros(u64);
+
+    impl ReadFile for Zeros {
+        fn len(&self) -> io::Result<u64> {
+            Ok(self.0)
+        }
+
+        fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+            let count = into.len().min((self.0 - offset.min(self.0)) as usize);
+            into[..count].fill(0);
+            Ok(count)
+        }
+    }
+
+    #[test]
+    fn nothing_is_found_in_zeros() {
+        let file = Zeros(64 << 20);
+        let mut scanner = Scanner::new(&file, 1, 4096, Sequence(1));
+        assert!(scanner.next_frame().unwrap().is_none());
+        assert_eq!(scanner.look_beyond().unwrap(), None);
+    }
 }

@@ -1,0 +1,409 @@
+//! A core: its logs, where its partitions are, and the functions that serve asks.
+//!
+//! The same functions serve the core's own connections and the messages of other cores. Nothing
+//! here awaits: a log is borrowed, asked and given back within a call. Partitions are attached to
+//! their log when they are first asked for, so a topic without traffic costs nothing here.
+
+use super::append::Group;
+use super::ask::{
+    AppendAnswer, Ask, EpochAnswer, EpochItem, ImageChange, Item, OffsetsAnswer, ReadAnswer,
+    TimeAnswer,
+};
+use super::catalog::Keeper;
+use super::front::{
+    AppendRefusal, AppendWait, Offsets, PartitionAt, PartitionRefusal, ReadRequest, TimeItem,
+    TimeTarget, Until, WatchItem,
+};
+use super::host::{Host, Request};
+use super::jobs::{Finished, Lanes, ToHome};
+use super::mesh::Links;
+use super::notify::Notify;
+use super::watch::Watcher;
+use crate::catalog::{CatalogImage, Topic, CATALOG_PARTITION};
+use crate::metrics::CoreMetrics;
+use futures_channel::oneshot;
+use rustc_hash::FxHashMap;
+use shard::batch::Scratch;
+use shard::ids::{DenseId, LogId, PartitionKey, Timestamp};
+use shard::log::{self, Flush, Log, Now, PartitionSettings, ReadAsk, Sides};
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// How the catalogue's partition is kept, whatever topics are told.
+pub const CATALOG_SETTINGS: PartitionSettings = PartitionSettings {
+    flush: Flush::Commit,
+    retention_ms: None,
+    retention_bytes: None,
+    internal: true,
+};
+
+/// What a topic's configuration means to a log.
+pub type SettingsOf = Arc<dyn Fn(&Topic) -> PartitionSettings + Send + Sync>;
+
+/// What a core is made of; it travels to the core's thread.
+pub struct CoreParts {
+    pub id: usize,
+    pub cores: usize,
+    /// The logs with `log % cores == id`, in their order.
+    pub logs: Vec<(LogId, Log)>,
+    pub image: Arc<CatalogImage>,
+    pub settings_of: SettingsOf,
+    pub lanes: Lanes,
+    pub home: ToHome,
+    /// Where the large batches of each log go.
+    pub sides: Arc<BTreeMap<LogId, Arc<Sides>>>,
+    /// The start of the monotonic clock the logs were opened with.
+    pub started: Instant,
+}
+
+/// Where a partition is on this core.
+#[derive(Clone, Copy, Debug)]
+struct Route {
+    host: usize,
+    id: DenseId,
+}
+
+pub struct Core {
+    id: usize,
+    cores: usize,
+    pub(super) hosts: Vec<RefCell<Host>>,
+    routes: RefCell<FxHashMap<PartitionKey, Route>>,
+    image: RefCell<Arc<CatalogImage>>,
+    settings_of: SettingsOf,
+    links: OnceCell<Links>,
+    pub(super) keeper: Option<Keeper>,
+    pub(super) lanes: Lanes,
+    home: ToHome,
+    sides: Arc<BTreeMap<LogId, Arc<Sides>>>,
+    started: Instant,
+    scratch: RefCell<Scratch>,
+    /// Wakes the upkeep of the logs.
+    pub(super) upkeep: Notify,
+    pub metrics: CoreMetrics,
+}
+
+impl Core {
+    /// `keeper` on core 0 alone.
+    pub fn new(parts: CoreParts, keeper: Option<Keeper>) -> Rc<Core> {
+        let hosts = parts.logs.into_iter().map(|(id, log)| RefCell::new(Host::new(id, log)));
+        let core = Core {
+            id: parts.id,
+            cores: parts.cores,
+            hosts: hosts.collect(),
+            routes: RefCell::default(),
+            image: RefCell::new(parts.image),
+            settings_of: parts.settings_of,
+            links: OnceCell::new(),
+            keeper,
+            lanes: parts.lanes,
+            home: parts.home,
+            sides: parts.sides,
+            started: parts.started,
+            scratch: RefCell::default(),
+            upkeep: Notify::default(),
+            metrics: CoreMetrics::default(),
+        };
+        core.attach_kept();
+        Rc::new(core)
+    }
+
+    /// Gives the partitions the logs know from before their settings, so that retention works on
+    /// those nobody asks for.
+    fn attach_kept(&self) {
+        for at in 0..self.hosts.len() {
+            let kept: Vec<PartitionKey> =
+                self.hosts[at].borrow().log.partitions().map(|(_, key)| key).collect();
+            let log = self.hosts[at].borrow().id;
+            for key in kept {
+                if self.route(PartitionAt { log, key }).is_none() {
+                    tracing::debug!(%log, partition = %key, "kept without a topic");
+                }
+            }
+        }
+    }
+
+    pub(super) fn connect(&self, links: Links) {
+        assert!(self.links.set(links).is_ok(), "a core is connected once");
+    }
+
+    pub(super) fn links(&self) -> Option<&Links> {
+        self.links.get()
+    }
+
+    pub fn id(&self) -> usize {
+        self.id
+    }
+
+    pub fn cores(&self) -> usize {
+        self.cores
+    }
+
+    /// The core a log is on.
+    pub fn owner(&self, log: LogId) -> usize {
+        log.0 as usize % self.cores
+    }
+
+    pub fn image(&self) -> Arc<CatalogImage> {
+        self.image.borrow().clone()
+    }
+
+    pub fn now(&self) -> Now {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mono = self.started.elapsed();
+        Now { wall: Timestamp(wall.as_millis() as i64), mono_us: mono.as_micros() as u64 }
+    }
+
+    /// Where a batch of this size for this log has to be written before it is appended; `None`
+    /// when it goes into the log itself.
+    pub(super) fn side_of(&self, log: LogId, batch_bytes: usize) -> Option<Arc<Sides>> {
+        let sides = self.sides.get(&log)?;
+        sides.is_large(batch_bytes).then(|| sides.clone())
+    }
+
+    /// Sends an ask to another core.
+    pub(super) fn send(&self, core: usize, ask: Ask) {
+        match self.links.get() {
+            Some(links) => links.send(core, ask),
+            // Not connected yet: the asker sees that no answer comes.
+            None => drop(ask),
+        }
+    }
+
+    /// Serves a message of another core.
+    pub(super) fn serve(self: &Rc<Self>, ask: Ask) {
+        // Askers that are gone need no answer, so what `send` returns is of no interest.
+        match ask {
+            Ask::Append { items, wait, reply } => drop(self.append(items, wait, Some(reply))),
+            Ask::Read { ask, reply } => drop(reply.send(self.read(ask))),
+            Ask::Watch { items, reply } => drop(self.watch(&items, Some(reply))),
+            Ask::Offsets { items, reply } => drop(reply.send(self.offsets(&items))),
+            Ask::Time { items, reply } => drop(reply.send(self.time(&items))),
+            Ask::EpochEnd { items, reply } => drop(reply.send(self.epoch_end(&items))),
+            Ask::Catalog { command, reply } => self.serve_catalog(command, reply),
+            Ask::Image { change, reply } => {
+                self.adopt(change);
+                let _ = reply.send(());
+            }
+        }
+    }
+
+    /// Makes appends, all on this core, take their effect.
+    pub(super) fn append(
+        &self,
+        items: Vec<Item>,
+        wait: AppendWait,
+        remote: Option<oneshot::Sender<Vec<AppendAnswer>>>,
+    ) -> Rc<Group> {
+        let now = self.now();
+        let group = Group::new(items.len(), wait, now.mono_us, remote);
+        for (index, item) in items.into_iter().enumerate() {
+            match self.route(item.at) {
+                Some(Route { host, id }) => {
+                    let request = Request { group: group.clone(), index, id, batch: item.batch };
+                    let scratch = &mut *self.scratch.borrow_mut();
+                    self.hosts[host].borrow_mut().append(request, scratch, now);
+                }
+                None => group.place(index, Err(AppendRefusal::Unknown), false),
+            }
+        }
+        self.upkeep.notify();
+        group
+    }
+
+    pub(super) fn read(&self, ask: ReadRequest) -> Vec<ReadAnswer> {
+        let mut left = ask.bytes_max;
+        let mut found = false;
+        let mut answers = Vec::with_capacity(ask.items.len());
+        for item in &ask.items {
+            let answer = self.route(item.at).ok_or(PartitionRefusal::Unknown).and_then(|route| {
+                let ask = ReadAsk {
+                    from: item.from,
+                    bytes_max: item.bytes_max.min(left),
+                    whole_first: !found,
+                    until: until(ask.until),
+                };
+                let plan = self.hosts[route.host].borrow().log.plan_read(route.id, &ask);
+                plan.map_err(|error| match error {
+                    log::ReadError::Unknown => PartitionRefusal::Unknown,
+                    log::ReadError::OutOfRange { .. } => PartitionRefusal::OutOfRange,
+                })
+            });
+            if let Ok(plan) = &answer {
+                found |= plan.bytes > 0;
+                left = left.saturating_sub(plan.bytes);
+            }
+            answers.push(answer);
+        }
+        answers
+    }
+
+    /// Watches partitions of this core; fires at once if one has grown already.
+    pub(super) fn watch(
+        &self,
+        items: &[WatchItem],
+        remote: Option<oneshot::Sender<()>>,
+    ) -> Rc<Watcher> {
+        let watcher = Watcher::new(remote);
+        for item in items {
+            let Some(route) = self.route(item.at) else {
+                watcher.fire();
+                break;
+            };
+            let mut host = self.hosts[route.host].borrow_mut();
+            let end = host.log.offsets(route.id).map(|offsets| of(offsets).end(item.until));
+            if end.is_none_or(|end| end > item.seen) {
+                watcher.fire();
+                break;
+            }
+            host.watchers.add(route.id, &watcher, item.seen);
+        }
+        watcher
+    }
+
+    pub(super) fn offsets(&self, items: &[PartitionAt]) -> Vec<OffsetsAnswer> {
+        self.look(items, |item| *item, |log, id, _| log.offsets(id).map(of))
+    }
+
+    pub(super) fn time(&self, items: &[TimeItem]) -> Vec<TimeAnswer> {
+        self.look(
+            items,
+            |item| item.at,
+            |log, id, item| {
+                let target = match item.target {
+                    TimeTarget::AtOrAfter(time) => log::TimeTarget::AtOrAfter(time),
+                    TimeTarget::Greatest => log::TimeTarget::Greatest,
+                };
+                log.offsets(id)?;
+                Some(log.plan_time(id, target, until(item.until)))
+            },
+        )
+    }
+
+    pub(super) fn epoch_end(&self, items: &[EpochItem]) -> Vec<EpochAnswer> {
+        self.look(
+            items,
+            |item| item.0,
+            |log, id, item| {
+                log.offsets(id)?;
+                Some(log.end_of_epoch(id, item.1))
+            },
+        )
+    }
+
+    fn look<I, T>(
+        &self,
+        items: &[I],
+        at: impl Fn(&I) -> PartitionAt,
+        ask: impl Fn(&Log, DenseId, &I) -> Option<T>,
+    ) -> Vec<Result<T, PartitionRefusal>> {
+        let one = |item: &I| {
+            let route = self.route(at(item))?;
+            ask(&self.hosts[route.host].borrow().log, route.id, item)
+        };
+        items.iter().map(|item| one(item).ok_or(PartitionRefusal::Unknown)).collect()
+    }
+
+    /// Where a partition is; attaches it to its log at the first time.
+    fn route(&self, at: PartitionAt) -> Option<Route> {
+        if let Some(route) = self.routes.borrow().get(&at.key) {
+            return Some(*route);
+        }
+        let (log, settings) = if at.key == CATALOG_PARTITION {
+            (LogId(0), CATALOG_SETTINGS)
+        } else {
+            let image = self.image.borrow();
+            let topic = image.by_id(at.key.view, at.key.topic)?;
+            (topic.log_of(at.key.partition)?, (self.settings_of)(topic))
+        };
+        let host = self.hosts.iter().position(|host| host.borrow().id == log)?;
+        let id = self.hosts[host].borrow_mut().log.attach(at.key, settings);
+        let route = Route { host, id };
+        self.routes.borrow_mut().insert(at.key, route);
+        Some(route)
+    }
+
+    /// Looks at topics through a new picture from now on.
+    pub(super) fn adopt(&self, change: ImageChange) {
+        if change.image.version >= self.image.borrow().version {
+            *self.image.borrow_mut() = change.image;
+        }
+        for topic in change.removed {
+            for partition in 0..topic.partitions() {
+                let route = self.routes.borrow_mut().remove(&topic.key(partition));
+                if let Some(Route { host, id }) = route {
+                    self.hosts[host].borrow_mut().detach(id);
+                }
+            }
+        }
+        self.upkeep.notify();
+    }
+
+    /// Takes a finished job.
+    pub(super) fn finish(&self, finished: Finished) {
+        let done = finished.done;
+        if done.is_sync() {
+            self.metrics.synced(done.took());
+        }
+        let now = self.now();
+        let host = self.hosts.iter().find(|host| host.borrow().id == finished.log);
+        if let Some(host) = host {
+            host.borrow_mut().finish(done, &mut self.scratch.borrow_mut(), now);
+        }
+        self.upkeep.notify();
+    }
+
+    /// Looks after the logs once. Returns when that should be done again for the sake of those who
+    /// wait for a commit.
+    pub(super) fn tend(&self) -> Option<u64> {
+        let now = self.now();
+        let mut due_us = None;
+        for host in &self.hosts {
+            let mut host = host.borrow_mut();
+            for job in host.tick(now) {
+                self.lanes.submit(host.id, job, &self.home);
+            }
+            due_us = [due_us, host.due_us()].into_iter().flatten().min();
+        }
+        due_us.map(|due_us: u64| due_us.saturating_sub(now.mono_us))
+    }
+
+    /// Ends the waiting of appends whose time is up.
+    pub(super) fn expire(&self) {
+        let now_us = self.now().mono_us;
+        self.hosts.iter().for_each(|host| host.borrow_mut().expire(now_us));
+    }
+
+    /// One step of all logs towards a clean stop; true when nothing is left to do.
+    pub(super) fn stop_step(&self) -> bool {
+        let now = self.now();
+        let mut stopped = true;
+        for host in &self.hosts {
+            let mut host = host.borrow_mut();
+            stopped &= host.stop_step(now);
+            for job in host.log.take_jobs() {
+                self.lanes.submit(host.id, job, &self.home);
+            }
+        }
+        stopped
+    }
+}
+
+fn until(until: Until) -> log::Until {
+    match until {
+        Until::HighWatermark => log::Until::HighWatermark,
+        Until::LastStable => log::Until::LastStable,
+    }
+}
+
+pub(super) fn of(offsets: shard::partition::Offsets) -> Offsets {
+    Offsets {
+        log_start: offsets.log_start,
+        last_stable: offsets.last_stable,
+        high_watermark: offsets.high_watermark,
+        log_end: offsets.log_end,
+        leader_epoch: offsets.leader_epoch,
+    }
+}

@@ -1,0 +1,293 @@
+//! The door handlers ask through, over a real core.
+//!
+//! Splits a request by owner, serves the local share at once and sends the others their message.
+//! A local share takes its effect within the call; a remote one when its owner gets to it, and asks
+//! arrive there in the order they were made.
+
+use super::append::Group;
+use super::ask::{AppendAnswer, Ask, Batch, Item, Lost, ReadAnswer};
+use super::core::Core;
+use super::front::{
+    AppendItem, AppendRefusal, AppendWait, Appending, CatalogDown, Cores, Found, Later, Offsets,
+    PartitionAt, PartitionRefusal, ReadData, ReadRequest, Slice, TimeItem, WatchItem,
+};
+use super::gather::{split, Gather};
+use super::jobs::Lanes;
+use super::watch::Watch;
+use crate::catalog::{Answer, CatalogImage, Command};
+use futures_channel::oneshot;
+use glommio::timer::Timer;
+use shard::ids::{LeaderEpoch, LogId, Offset, Timestamp};
+use shard::log::SideError;
+use std::future::{poll_fn, Future};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// A core as its handlers see it.
+#[derive(Clone)]
+pub struct Door(pub Rc<Core>);
+
+impl Door {
+    /// Lets each owner answer its items: this core at once, others when they get to it.
+    fn gather<I, A: Lost>(
+        &self,
+        items: Vec<I>,
+        log: impl Fn(&I) -> LogId,
+        serve: impl Fn(&Core, Vec<I>) -> Vec<A>,
+        ask: impl Fn(Vec<I>, oneshot::Sender<Vec<A>>) -> Ask,
+    ) -> Gather<A> {
+        let core = &self.0;
+        let mut gather = Gather::new(items.len());
+        for share in split(items, log, |log| core.owner(log)) {
+            if share.core == core.id() {
+                gather.fill(&share.places, serve(core, share.items));
+            } else {
+                let (reply, answers) = oneshot::channel();
+                core.send(share.core, ask(share.items, reply));
+                gather.expect(answers, share.places);
+            }
+        }
+        gather
+    }
+}
+
+impl Cores for Door {
+    fn image(&self) -> Arc<CatalogImage> {
+        self.0.image()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.now().wall
+    }
+
+    fn sleep(&self, ms: u64) -> Later<()> {
+        let timer = Timer::new(Duration::from_millis(ms));
+        Box::pin(async move {
+            timer.await;
+        })
+    }
+
+    fn append(&self, items: Vec<AppendItem>, wait: AppendWait) -> Appending {
+        let large = |item: &AppendItem| self.0.side_of(item.at.log, item.records.len()).is_some();
+        if !items.iter().any(large) {
+            return self.hand_in(items.into_iter().map(Item::from).collect(), wait);
+        }
+        let door = self.clone();
+        Appending::Blocked(Box::pin(async move {
+            let mut written = Vec::with_capacity(items.len());
+            for item in items {
+                written.push(door.write_aside(item).await);
+            }
+            match door.hand_in(written, wait) {
+                Appending::Taken(answers) => answers,
+                Appending::Blocked(placed) => placed.await,
+            }
+        }))
+    }
+
+    fn read(&self, ask: ReadRequest) -> Later<Vec<Result<ReadData, PartitionRefusal>>> {
+        let ReadRequest { items, bytes_max, until } = ask;
+        let request = |items| ReadRequest { items, bytes_max, until };
+        let gather = self.gather(
+            items,
+            |item| item.at.log,
+            |core, items| core.read(request(items)),
+            |items, reply| Ask::Read { ask: request(items), reply },
+        );
+        let lanes = self.0.lanes.clone();
+        Box::pin(async move {
+            let mut data = Vec::new();
+            for answer in gather.await {
+                data.push(fetch(answer, &lanes).await);
+            }
+            data
+        })
+    }
+
+    fn watch(&self, items: Vec<WatchItem>) -> Later<()> {
+        let core = &self.0;
+        let mut watch = Watch { local: None, remote: Vec::new() };
+        for share in split(items, |item| item.at.log, |log| core.owner(log)) {
+            if share.core == core.id() {
+                watch.local = Some(core.watch(&share.items, None));
+            } else {
+                let (reply, fired) = oneshot::channel();
+                core.send(share.core, Ask::Watch { items: share.items, reply });
+                watch.remote.push(fired);
+            }
+        }
+        Box::pin(watch)
+    }
+
+    fn offsets(&self, items: Vec<PartitionAt>) -> Later<Vec<Result<Offsets, PartitionRefusal>>> {
+        Box::pin(self.gather(
+            items,
+            |item| item.log,
+            |core, items| core.offsets(&items),
+            |items, reply| Ask::Offsets { items, reply },
+        ))
+    }
+
+    fn find_time(
+        &self,
+        items: Vec<TimeItem>,
+    ) -> Later<Vec<Result<Option<Found>, PartitionRefusal>>> {
+        let gather = self.gather(
+            items,
+            |item| item.at.log,
+            |core, items| core.time(&items),
+            |items, reply| Ask::Time { items, reply },
+        );
+        let lanes = self.0.lanes.clone();
+        Box::pin(async move {
+            let mut found = Vec::new();
+            for answer in gather.await {
+                found.push(match answer {
+                    Ok(Some(seek)) => look_up(seek, &lanes).await,
+                    Ok(None) => Ok(None),
+                    Err(refusal) => Err(refusal),
+                });
+            }
+            found
+        })
+    }
+
+    fn end_of_epoch(
+        &self,
+        items: Vec<(PartitionAt, LeaderEpoch)>,
+    ) -> Later<Vec<Result<Option<(LeaderEpoch, Offset)>, PartitionRefusal>>> {
+        Box::pin(self.gather(
+            items,
+            |item| item.0.log,
+            |core, items| core.epoch_end(&items),
+            |items, reply| Ask::EpochEnd { items, reply },
+        ))
+    }
+
+    fn catalog(&self, command: Command) -> Later<Result<Answer, CatalogDown>> {
+        if self.0.id() == 0 {
+            return Box::pin(self.0.command(command));
+        }
+        let (reply, answer) = oneshot::channel();
+        self.0.send(0, Ask::Catalog { command, reply });
+        Box::pin(async move { answer.await.unwrap_or(Err(CatalogDown)) })
+    }
+}
+
+impl Door {
+    /// Has a large batch written to a file of its own; others stay as they are.
+    async fn write_aside(&self, item: AppendItem) -> Item {
+        let Some(sides) = self.0.side_of(item.at.log, item.records.len()) else {
+            return item.into();
+        };
+        let AppendItem { at, records, rules } = item;
+        let now = self.0.now().wall;
+        let written = self.0.lanes.work(move || sides.write(&records, &rules, now)).await;
+        let batch = match written {
+            Ok(Ok(side)) => Batch::Side(side),
+            Ok(Err(SideError::Batch(error))) => Batch::Refused(AppendRefusal::Batch(error)),
+            Ok(Err(SideError::Io(error))) => {
+                tracing::error!(partition = %at.key, %error, "a large batch was not written");
+                Batch::Refused(AppendRefusal::DiskFull)
+            }
+            Err(error) => {
+                tracing::error!(partition = %at.key, %error, "a large batch was not written");
+                Batch::Refused(AppendRefusal::LogFailed)
+            }
+        };
+        Item { at, batch }
+    }
+
+    /// Gives each owner its share: what is for this core takes effect now.
+    fn hand_in(&self, items: Vec<Item>, wait: AppendWait) -> Appending {
+        let core = &self.0;
+        let mut appends = Appends { local: None, gather: Gather::new(items.len()) };
+        for share in split(items, |item| item.at.log, |log| core.owner(log)) {
+            if share.core == core.id() {
+                let group = core.append(share.items, wait, None);
+                appends.local = Some((group, share.places));
+            } else {
+                let (reply, answers) = oneshot::channel();
+                core.send(share.core, Ask::Append { items: share.items, wait, reply });
+                appends.gather.expect(answers, share.places);
+            }
+        }
+        match &appends.local {
+            Some((group, _)) if !group.is_placed() => {
+                let group = group.clone();
+                Appending::Blocked(Box::pin(async move {
+                    poll_fn(|cx| group.poll(Group::is_placed, cx)).await;
+                    Box::pin(appends) as Later<Vec<AppendAnswer>>
+                }))
+            }
+            _ => Appending::Taken(Box::pin(appends)),
+        }
+    }
+}
+
+/// The appends of a request, here and on other cores.
+struct Appends {
+    local: Option<(Rc<Group>, Vec<usize>)>,
+    gather: Gather<AppendAnswer>,
+}
+
+impl Future for Appends {
+    type Output = Vec<AppendAnswer>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Vec<AppendAnswer>> {
+        let remote = self.gather.poll_remote(cx);
+        if let Some((group, _)) = &self.local {
+            std::task::ready!(group.poll(Group::is_done, cx));
+        }
+        std::task::ready!(remote);
+        if let Some((group, places)) = self.local.take() {
+            self.gather.fill(&places, group.take());
+        }
+        Poll::Ready(self.gather.take())
+    }
+}
+
+/// Turns a plan into data; what is not warm is read by a worker.
+async fn fetch(answer: ReadAnswer, lanes: &Lanes) -> Result<ReadData, PartitionRefusal> {
+    let plan = answer?;
+    let mut slices: Vec<Slice> = plan.slices.into_iter().map(Slice::Warm).collect();
+    if let Some(cold) = plan.cold {
+        match lanes.work(move || cold.run()).await {
+            Ok(Ok(bytes)) if bytes.is_empty() => {}
+            Ok(Ok(bytes)) => slices.push(Slice::Cold(bytes)),
+            Ok(Err(error)) => {
+                tracing::error!(%error, "a fetch could not be read");
+                return Err(PartitionRefusal::Unreadable);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a fetch was not read");
+                return Err(PartitionRefusal::Unreadable);
+            }
+        }
+    }
+    Ok(ReadData { offsets: super::core::of(plan.offsets), slices, aborted: Vec::new() })
+}
+
+async fn look_up(
+    seek: shard::log::TimeSeek,
+    lanes: &Lanes,
+) -> Result<Option<Found>, PartitionRefusal> {
+    match lanes.work(move || seek.run()).await {
+        Ok(Ok(found)) => Ok(found.map(|found| Found {
+            offset: found.offset,
+            timestamp: found.timestamp,
+            leader_epoch: found.leader_epoch,
+        })),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "a look-up by time could not be read");
+            Err(PartitionRefusal::Unreadable)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a look-up by time was not done");
+            Err(PartitionRefusal::Unreadable)
+        }
+    }
+}
