@@ -30,7 +30,7 @@ pub struct Facts<'a> {
 
 pub fn banner(facts: &Facts<'_>) -> String {
     let config = facts.config;
-    let advertised = config.advertised_with(facts.listening.port);
+    let advertised = config.advertised_at(0, facts.listening.port);
     let pinned = if facts.pinned { "pinned" } else { "not pinned" };
     let cores = match facts.cores {
         1 => "1 core".to_string(),

@@ -13,3 +13,4 @@ pub mod metrics;
 pub mod net;
 pub mod protocol;
 pub mod runtime;
+pub mod preflight;

@@ -1,7 +1,7 @@
 //! The `basalt` binary: runs what the command line asks for.
 //!
 //! Whatever goes wrong ends in one line on standard error that says what to do, and status 1.
-//! Known gaps: `serve` checks everything a start needs and prints the banner but does not serve
+//! Known gaps: `serve` checks everything a start needs but does not serve
 //! yet; `stats`, `log dump` and `log salvage` are parsed only.
 
 use std::io::Write;
@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use basalt::cli::{Cli, Command, ConfigCommand, LogCommand, ServeArgs};
 use basalt::config::{Config, ConfigErrors};
+use basalt::preflight;
 use clap::Parser;
 
 /// What to print before ending with status 1; one line each.
@@ -41,7 +42,10 @@ fn main() -> ExitCode {
 
 fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let config = Config::load(&args.sources()).map_err(|errors| vec![errors.to_string()])?;
-    for warning in config.warnings() {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = config.threads(cpus);
+    let cleared = preflight::check(&config, threads.cores).map_err(|no| vec![no.to_string()])?;
+    for warning in config.warnings().iter().chain(&cleared.warnings) {
         eprintln!("basalt: warning: {warning}");
     }
     Err(not_built("basalt serve"))

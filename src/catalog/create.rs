@@ -9,6 +9,7 @@ use super::machine::Rules;
 use super::name::{self, NameProblem};
 use super::placement;
 use super::record::TopicRecord;
+use crate::config::topic::{self, InvalidConfig, Overrides};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use thiserror::Error;
 use uuid::Uuid;
@@ -26,12 +27,11 @@ pub struct NewTopic {
     pub replication_factor: i16,
     /// Partition index and broker ids, when the client places the partitions itself.
     pub assignments: Vec<(i32, Vec<i32>)>,
-    /// A null value stands for the broker's default.
     pub configs: Vec<(String, Option<String>)>,
 }
 
 /// What became of one topic of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CreateOutcome {
     pub name: String,
     pub result: Result<Created, CreateRefusal>,
@@ -42,11 +42,11 @@ pub struct CreateOutcome {
 pub struct Created {
     pub id: Uuid,
     pub partitions: i32,
-    pub configs: BTreeMap<String, String>,
+    pub configs: Overrides,
 }
 
 /// Why a topic was not created. The text goes to the client.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq)]
 pub enum CreateRefusal {
     #[error("the request names this topic more than once")]
     Duplicate,
@@ -67,24 +67,13 @@ pub enum CreateRefusal {
     #[error("assignments must name partitions 0 to n-1 once and known brokers once each")]
     Assignment,
     #[error("{0}")]
-    Config(ConfigRefusal),
+    Config(InvalidConfig),
+    #[error("{name} is given more than once")]
+    ConfigTwice { name: String },
     #[error("the topic would have {partitions} partitions, {partitions_max} are allowed")]
     TooManyForTopic { partitions: i32, partitions_max: i32 },
     #[error("the broker would have {partitions} partitions, {partitions_max} are allowed")]
     TooManyForBroker { partitions: usize, partitions_max: usize },
-}
-
-/// A topic setting that is not one, as its check words it.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{message}")]
-pub struct ConfigRefusal {
-    pub message: String,
-}
-
-/// Knows what a topic may be told; the configuration implements it.
-pub trait TopicConfigs {
-    /// Checks the settings of one topic together.
-    fn check(&self, configs: &BTreeMap<String, String>) -> Result<(), ConfigRefusal>;
 }
 
 /// Decides on a whole request. `ids` are fresh, one for each topic of the request.
@@ -121,7 +110,6 @@ pub(super) struct Creation<'a> {
     /// Collision form to name, of the view's topics.
     pub forms: &'a BTreeMap<(u32, String), String>,
     pub rules: &'a Rules,
-    pub configs: &'a dyn TopicConfigs,
     pub load: &'a BTreeMap<u32, usize>,
     pub now_ms: i64,
 }
@@ -140,8 +128,8 @@ impl Creation<'_> {
         let partitions = self.check_partitions(topic)?;
         let count = usize::try_from(partitions).unwrap_or(0);
         let total = self.image.partition_count() + batch.partitions + count;
-        if total > self.rules.partitions_max {
-            let partitions_max = self.rules.partitions_max;
+        let partitions_max = self.rules.config.partitions_max as usize;
+        if total > partitions_max {
             return Err(CreateRefusal::TooManyForBroker { partitions: total, partitions_max });
         }
         batch.partitions += count;
@@ -175,17 +163,13 @@ impl Creation<'_> {
         }
     }
 
-    fn check_configs(&self, topic: &NewTopic) -> Result<BTreeMap<String, String>, CreateRefusal> {
-        let mut configs = BTreeMap::new();
-        for (name, value) in &topic.configs {
-            let Some(value) = value else { continue };
-            if configs.insert(name.clone(), value.clone()).is_some() {
-                let message = format!("{name} is given more than once");
-                return Err(CreateRefusal::Config(ConfigRefusal { message }));
-            }
+    fn check_configs(&self, new: &NewTopic) -> Result<Overrides, CreateRefusal> {
+        let mut seen = BTreeSet::new();
+        if let Some((name, _)) = new.configs.iter().find(|(name, _)| !seen.insert(name)) {
+            return Err(CreateRefusal::ConfigTwice { name: name.clone() });
         }
-        self.configs.check(&configs).map_err(CreateRefusal::Config)?;
-        Ok(configs)
+        let given = new.configs.iter().map(|(name, value)| (name.as_str(), value.as_deref()));
+        topic::overrides(given, &self.rules.config).map_err(CreateRefusal::Config)
     }
 
     fn check_partitions(&self, topic: &NewTopic) -> Result<i32, CreateRefusal> {
@@ -195,14 +179,14 @@ impl Creation<'_> {
                 factor => return Err(CreateRefusal::Replication(factor)),
             }
             match topic.partitions {
-                -1 => self.rules.partitions_default,
+                -1 => self.rules.config.num_partitions,
                 partitions if partitions < 1 => return Err(CreateRefusal::Partitions(partitions)),
                 partitions => partitions,
             }
         } else {
             self.check_assignments(topic)?
         };
-        let partitions_max = self.rules.topic_partitions_max;
+        let partitions_max = self.rules.config.topic_partitions_max;
         if partitions > partitions_max {
             return Err(CreateRefusal::TooManyForTopic { partitions, partitions_max });
         }

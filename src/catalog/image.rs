@@ -4,6 +4,7 @@
 //! behind references, so that the next picture copies the one bucket a change touches and not
 //! 100,000 topics. Every look-up says which view asks: a topic of another view is not there.
 
+use crate::config::topic::{Overrides, TopicSettings};
 use shard::ids::{LogId, PartitionKey};
 use std::borrow::Borrow;
 use std::collections::hash_map::RandomState;
@@ -16,7 +17,7 @@ use uuid::Uuid;
 const BUCKETS: usize = 256;
 
 /// A topic of a view.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Topic {
     pub view: u32,
     pub id: Uuid,
@@ -24,7 +25,9 @@ pub struct Topic {
     /// The log of each partition.
     pub logs: Vec<LogId>,
     /// What the topic says of itself; all else follows the broker's defaults.
-    pub configs: BTreeMap<String, String>,
+    pub configs: Overrides,
+    /// What follows from that and the broker's configuration.
+    pub settings: Arc<TopicSettings>,
     pub created_ms: i64,
 }
 
@@ -166,14 +169,17 @@ impl<K: Clone + Eq + Hash> Buckets<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     fn topic(view: u32, number: u128) -> Topic {
+        let settings = TopicSettings::resolve(&Overrides::new(), &Config::default());
         Topic {
             view,
             id: Uuid::from_u128(number),
             name: format!("t{number}").into(),
             logs: vec![LogId(0), LogId(1)],
-            configs: BTreeMap::new(),
+            configs: Overrides::new(),
+            settings: Arc::new(settings.unwrap()),
             created_ms: 0,
         }
     }

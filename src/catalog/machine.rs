@@ -5,11 +5,13 @@
 //! what the partition holds. Two commands are never decided on the same state: the records of the
 //! first are replayed before the second is stepped.
 
-use super::create::{self, CreateOutcome, Creation, NewTopic, TopicConfigs};
+use super::create::{self, CreateOutcome, Creation, NewTopic};
 use super::delete::{self, DeleteOutcome, TopicRef};
 use super::image::{CatalogImage, Topic};
 use super::name;
 use super::record::{Record, TopicRecord};
+use crate::config::topic::{InvalidConfig, Overrides, TopicSettings};
+use crate::config::Config;
 use shard::ids::{LogId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,9 +21,7 @@ use uuid::Uuid;
 /// What the configuration and the data directory say; fixed while the broker runs.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    pub partitions_default: i32,
-    pub topic_partitions_max: i32,
-    pub partitions_max: usize,
+    pub config: Arc<Config>,
     /// Logs that take new partitions; at least one.
     pub logs: Vec<u32>,
     /// Broker ids clients may name in assignments.
@@ -64,7 +64,7 @@ impl Command {
 }
 
 /// What a command is answered with, once its records have committed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     Created(Vec<CreateOutcome>),
     Deleted(Vec<DeleteOutcome>),
@@ -73,7 +73,7 @@ pub enum Answer {
 }
 
 /// A decision: what to append, and what to answer then.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     pub records: Vec<Record>,
     pub answer: Answer,
@@ -83,6 +83,8 @@ pub struct Step {
 #[derive(Clone, Debug)]
 pub struct Machine {
     rules: Rules,
+    /// The settings of a topic that says nothing of itself.
+    defaults: Arc<TopicSettings>,
     image: CatalogImage,
     /// (view, collision form) to the name of a topic that has it.
     forms: BTreeMap<(u32, String), String>,
@@ -101,15 +103,18 @@ struct Tombstone {
 }
 
 impl Machine {
-    pub fn new(rules: Rules) -> Machine {
-        Machine {
+    /// Fails when the broker's defaults for topics contradict one another.
+    pub fn new(rules: Rules) -> Result<Machine, InvalidConfig> {
+        let defaults = TopicSettings::resolve(&Overrides::new(), &rules.config)?;
+        Ok(Machine {
             rules,
+            defaults: Arc::new(defaults),
             image: CatalogImage::default(),
             forms: BTreeMap::new(),
             load: BTreeMap::new(),
             tombstones: BTreeMap::new(),
             next_producer_id: 0,
-        }
+        })
     }
 
     /// The picture to publish.
@@ -124,13 +129,7 @@ impl Machine {
     }
 
     /// Decides on a command. `ids` are `command.fresh_ids()` ids nobody has used.
-    pub fn step(
-        &self,
-        command: &Command,
-        now: Timestamp,
-        ids: &[Uuid],
-        configs: &dyn TopicConfigs,
-    ) -> Step {
+    pub fn step(&self, command: &Command, now: Timestamp, ids: &[Uuid]) -> Step {
         match command {
             Command::CreateTopics { view, topics, validate_only } => {
                 let creation = Creation {
@@ -138,7 +137,6 @@ impl Machine {
                     image: &self.image,
                     forms: &self.forms,
                     rules: &self.rules,
-                    configs,
                     load: &self.load,
                     now_ms: now.0,
                 };
@@ -226,8 +224,21 @@ impl Machine {
             name: topic.name.as_str().into(),
             logs: topic.logs.iter().copied().map(LogId).collect(),
             configs: topic.configs.clone(),
+            settings: self.settings(&topic.configs),
             created_ms: topic.created_ms,
         });
+    }
+
+    /// A setting that was checked when it was given may contradict a broker that was configured
+    /// anew since; the topic then follows the broker.
+    fn settings(&self, overrides: &Overrides) -> Arc<TopicSettings> {
+        if overrides.is_empty() {
+            return self.defaults.clone();
+        }
+        match TopicSettings::resolve(overrides, &self.rules.config) {
+            Ok(settings) => Arc::new(settings),
+            Err(_) => self.defaults.clone(),
+        }
     }
 
     fn drop_topic(&mut self, id: Uuid) {
@@ -267,20 +278,9 @@ fn deleted_record(topic: &Topic, now: Timestamp) -> Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::create::{ConfigRefusal, CreateRefusal, Created};
+    use crate::catalog::create::{CreateRefusal, Created};
     use crate::catalog::delete::DeleteRefusal;
-
-    /// Takes every setting but one.
-    struct AllBut(&'static str);
-
-    impl TopicConfigs for AllBut {
-        fn check(&self, configs: &BTreeMap<String, String>) -> Result<(), ConfigRefusal> {
-            match configs.contains_key(self.0) {
-                true => Err(ConfigRefusal { message: format!("no {}", self.0) }),
-                false => Ok(()),
-            }
-        }
-    }
+    use std::path::Path;
 
     struct Script {
         machine: Machine,
@@ -289,14 +289,10 @@ mod tests {
 
     impl Script {
         fn new() -> Script {
-            let rules = Rules {
-                partitions_default: 3,
-                topic_partitions_max: 10,
-                partitions_max: 20,
-                logs: vec![0, 1],
-                brokers: vec![1],
-            };
-            Script { machine: Machine::new(rules), ids: 0 }
+            let text = "num.partitions = 3\ntopic.partitions.max = 10\npartitions.max = 20";
+            let config = Config::from_toml(Path::new("test"), text).unwrap();
+            let rules = Rules { config: Arc::new(config), logs: vec![0, 1], brokers: vec![1] };
+            Script { machine: Machine::new(rules).unwrap(), ids: 0 }
         }
 
         fn run(&mut self, command: Command) -> Answer {
@@ -306,7 +302,7 @@ mod tests {
                     Uuid::from_u128(self.ids)
                 })
                 .collect();
-            let step = self.machine.step(&command, Timestamp(7), &ids, &AllBut("bad"));
+            let step = self.machine.step(&command, Timestamp(7), &ids);
             for record in &step.records {
                 let bytes = record.to_bytes();
                 self.machine.replay(&Record::from_bytes(&bytes).unwrap());
@@ -355,10 +351,14 @@ mod tests {
         let (partitions, partitions_max) = (11, 10);
         let too_many = CreateRefusal::TooManyForTopic { partitions, partitions_max };
         check(with(|t| t.partitions = 11), too_many);
-        let bad = ConfigRefusal { message: "no bad".into() };
+        let no_value = InvalidConfig::NoValue { name: "retention.ms" };
         check(
-            with(|t| t.configs = vec![("bad".into(), Some("1".into()))]),
-            CreateRefusal::Config(bad),
+            with(|t| t.configs = vec![("retention.ms".into(), None)]),
+            CreateRefusal::Config(no_value),
+        );
+        check(
+            with(|t| t.configs = vec![("flush".into(), None); 2]),
+            CreateRefusal::ConfigTwice { name: "flush".into() },
         );
         let with_counts = |t: &mut NewTopic| {
             t.assignments = vec![(0, vec![1])];
@@ -377,15 +377,15 @@ mod tests {
     }
 
     #[test]
-    fn defaults_usual_replication_and_null_configs_are_taken() {
+    fn defaults_usual_replication_and_settings_are_taken() {
         let mut script = Script::new();
         let mut new = topic("a");
         new.replication_factor = 3;
-        new.configs = vec![("k".into(), Some("v".into())), ("bad".into(), None)];
+        new.configs = vec![("retention.ms".into(), Some("5".into()))];
         let mut assigned = topic("b");
         assigned.assignments = vec![(1, vec![1]), (0, vec![1])];
         let created = script.create(vec![new, assigned]);
-        let configs = BTreeMap::from([("k".to_string(), "v".to_string())]);
+        let configs = Overrides::from([("retention.ms".to_string(), "5".to_string())]);
         let first = Created { id: Uuid::from_u128(1), partitions: 3, configs };
         assert_eq!(created[0], Ok(first));
         assert_eq!(created[1].as_ref().map(|created| created.partitions), Ok(2));
@@ -393,6 +393,8 @@ mod tests {
         let logs = |name| image.by_name(0, name).unwrap().logs.clone();
         assert_eq!(logs("a"), [LogId(0), LogId(1), LogId(0)]);
         assert_eq!(logs("b"), [LogId(1), LogId(0)]);
+        let retention = |name| image.by_name(0, name).unwrap().settings.retention_ms;
+        assert_eq!((retention("a"), retention("b")), (Some(5), Some(604_800_000)));
     }
 
     #[test]

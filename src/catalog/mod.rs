@@ -14,7 +14,7 @@ mod name;
 mod placement;
 mod record;
 
-pub use create::{ConfigRefusal, CreateOutcome, CreateRefusal, Created, NewTopic, TopicConfigs};
+pub use create::{CreateOutcome, CreateRefusal, Created, NewTopic};
 pub use delete::{DeleteOutcome, DeleteRefusal, Deleted, TopicRef};
 pub use image::{CatalogImage, Topic, TopicLookup};
 pub use machine::{Answer, Command, Machine, Rules, Step};

@@ -96,7 +96,8 @@ fn typed<T: Setting>(entry: Option<&Entry>) -> T {
 keys! {
 ["Data"]
 data_dir: PathBuf = "data.dir", Kind::Path, "./basalt-data", Live,
-    "The directory that holds the logs and everything else the broker keeps. One broker at a time.";
+    "The directory that holds the logs and everything else the broker keeps. One broker at a \
+     time.";
 reserve_bytes: Option<u64> = "reserve.bytes", bytes(-1, NO_END), "-1", Live,
     "Disk space set aside for the broker's own records, so that deletions and retention still work \
      when the disk is full. -1: the larger of 16MiB and one segment. Never more than 1/8 of the \
@@ -104,12 +105,12 @@ reserve_bytes: Option<u64> = "reserve.bytes", bytes(-1, NO_END), "-1", Live,
 
 ["Clients"]
 listen: HostPort = "listen", Kind::Address, "127.0.0.1:9092", Live,
-    "Where Kafka clients connect. Port 0 takes a free one. With advertise = \"per-core\" core N \
-     listens on this port + N as well.";
+    "Where Kafka clients connect. Port 0 takes a free one. With advertise = \"per-core\" this is \
+     core 0, and core N listens on this port + N.";
 advertised: Option<HostPort> = "advertised", Kind::AddressOrNone, "", Live,
     "The address clients are told to connect to, when it is not the one listened on (containers, \
-     port mappings). Port 0 stands for the port listened on. Needed when listening on every \
-     interface.";
+     port mappings). Port 0 stands for the port listened on. With advertise = \"per-core\" core N \
+     has this port + N. Needed when listening on every interface.";
 advertise: Advertise = "advertise", Kind::Choice(Advertise::NAMES), "one", Live,
     "one: clients see one broker and any port mapping works. per-core: clients see every core as \
      a broker of its own and go straight to the core that owns a partition.";
@@ -218,7 +219,7 @@ socket_request_max_bytes: u64 = "socket.request.max.bytes", bytes(64 * KIB, 2 * 
 connection_unauthenticated_max_bytes: u64 = "connection.unauthenticated.max.bytes",
     bytes(4 * KIB, 16 * MIB), "64KiB", Planned,
     "The largest request before a client has authenticated, where it has to.";
-max_connections: u32 = "max.connections", count(1, 1_000_000), "20_000", Live,
+max_connections: u32 = "max.connections", count(1, 1_000_000), "10_000", Live,
     "Connections the broker holds; more are closed at once.";
 max_connections_per_ip: Option<u32> = "max.connections.per.ip", count(-1, 1_000_000), "-1", Live,
     "Connections from one address. -1: no limit of its own.";

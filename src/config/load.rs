@@ -10,6 +10,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 use toml::Spanned;
 
+use super::choice::Advertise;
 use super::error::{BadView, ConfigError, ConfigErrors, Conflict, Origin};
 use super::keys::{Config, Effect, Key, KEYS};
 use super::nearest::nearest;
@@ -85,12 +86,19 @@ impl Config {
         self.entries.iter().filter(idle).map(line).collect()
     }
 
-    /// Where clients are told to connect, once the port listened on is known.
-    pub fn advertised_with(&self, bound_port: u16) -> HostPort {
-        let address = self.advertised.as_ref().unwrap_or(&self.listen);
-        match (&self.advertised, address.port) {
-            (Some(advertised), port) if port != 0 => advertised.clone(),
-            _ => address.with_port(bound_port),
+    /// Where clients are told to find a core, once the port it listens on is known. With
+    /// `advertise = "one"` all cores are found at the same place.
+    pub fn advertised_at(&self, core: u16, bound_port: u16) -> HostPort {
+        match &self.advertised {
+            Some(advertised) if advertised.port != 0 => {
+                let step = match self.advertise {
+                    Advertise::One => 0,
+                    Advertise::PerCore => core,
+                };
+                advertised.with_port(advertised.port.saturating_add(step))
+            }
+            Some(advertised) => advertised.with_port(bound_port),
+            None => self.listen.with_port(bound_port),
         }
     }
 

@@ -12,6 +12,7 @@ mod example;
 mod keys;
 mod load;
 mod nearest;
+mod threads;
 pub mod topic;
 mod units;
 mod value;
@@ -20,6 +21,7 @@ pub use choice::{Advertise, Cleanup, Compression, Flush, TimestampType};
 pub use error::{BadView, ConfigError, ConfigErrors, Conflict, Origin};
 pub use keys::{Config, Effect, Key, KEYS};
 pub use load::{Entry, Sources};
+pub use threads::Threads;
 pub use value::{BadValue, HostPort, Kind, Value};
 
 #[cfg(test)]

@@ -9,9 +9,7 @@
 use super::ask::{Ask, CatalogAnswer, ImageChange};
 use super::core::Core;
 use super::front::{AppendItem, AppendWait, CatalogDown, PartitionAt};
-use crate::catalog::{
-    Answer, Command, Machine, Record, Step, Topic, TopicConfigs, CATALOG_PARTITION,
-};
+use crate::catalog::{Answer, Command, Machine, Record, Step, Topic, CATALOG_PARTITION};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use shard::batch::{BatchBuilder, Limits, NewRecord, Rules, TimestampRule};
@@ -30,12 +28,11 @@ pub const CATALOG_AT: PartitionAt = PartitionAt { log: LogId(0), key: CATALOG_PA
 /// What core 0 has beyond the other cores.
 pub struct Keeper {
     machine: RefCell<Machine>,
-    configs: Box<dyn TopicConfigs>,
 }
 
 impl Keeper {
-    pub fn new(machine: Machine, configs: Box<dyn TopicConfigs>) -> Keeper {
-        Keeper { machine: RefCell::new(machine), configs }
+    pub fn new(machine: Machine) -> Keeper {
+        Keeper { machine: RefCell::new(machine) }
     }
 }
 
@@ -87,13 +84,13 @@ impl Core {
         let ids: Vec<Uuid> = (0..command.fresh_ids()).map(|_| Uuid::new_v4()).collect();
         let mut machine = keeper.machine.borrow_mut();
         let before = machine.image();
-        let Step { records, answer } = machine.step(command, now, &ids, &*keeper.configs);
+        let Step { records, answer } = machine.step(command, now, &ids);
         if records.is_empty() {
             return Some(Decided { answer, group: None, change: None });
         }
         let item = AppendItem { at: CATALOG_AT, records: batch_of(&records, now), rules: RULES };
         let wait = AppendWait::Committed { timeout_ms: COMMIT_TIMEOUT_MS };
-        let group = self.append(vec![item], wait, None);
+        let group = self.append(vec![item.into()], wait, None);
         // Internal appends are never held back. One that was refused changed nothing.
         let refused = group.is_done() && !group.all_landed();
         if !refused {

@@ -13,6 +13,8 @@ pub struct Source {
     pub code: String,
     /// Lines before the `#[cfg(test)]` module at the end; all of them if there is none.
     pub product_lines: usize,
+    /// Where each line ends.
+    ends: Vec<usize>,
 }
 
 /// A function with a body.
@@ -30,7 +32,8 @@ impl Source {
     pub fn new(path: &str, text: &str) -> Source {
         let code = blank(text);
         let product_lines = product_lines(path, &code);
-        Source { path: path.to_string(), text: text.to_string(), code, product_lines }
+        let ends = code.match_indices('\n').map(|(at, _)| at).collect();
+        Source { path: path.to_string(), text: text.to_string(), code, product_lines, ends }
     }
 
     pub fn is_product(&self) -> bool {
@@ -57,8 +60,8 @@ impl Source {
         self.code_lines().skip(from)
     }
 
-    pub fn line_of(&self, at: usize) -> usize {
-        self.code[..at].bytes().filter(|&byte| byte == b'\n').count() + 1
+    fn line_of(&self, at: usize) -> usize {
+        self.ends.partition_point(|&end| end < at) + 1
     }
 
     pub fn functions(&self) -> Vec<Function> {

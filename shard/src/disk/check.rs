@@ -94,9 +94,7 @@ fn judge(dirty_bytes: u64, page_bytes: u64) -> FolioCheck {
 /// The `write_bytes` of this thread: bytes it has made dirty on a file system with a device.
 fn written_by_this_thread() -> Option<u64> {
     let text = fs::read_to_string("/proc/thread-self/io").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("write_bytes:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("write_bytes:"))?;
     line.trim().parse().ok()
 }
 
@@ -153,18 +151,8 @@ mod tests {
         assert_eq!(judge(0, 4_096), FolioCheck::Unknown);
         assert_eq!(judge(4_096, 4_096), page(4_096));
         assert_eq!(judge(8_192, 4_096), page(8_192));
-        assert_eq!(
-            judge(12_288, 4_096),
-            FolioCheck::Large {
-                dirty_bytes: 12_288
-            }
-        );
-        assert_eq!(
-            judge(2 << 20, 16_384),
-            FolioCheck::Large {
-                dirty_bytes: 2 << 20
-            }
-        );
+        assert_eq!(judge(12_288, 4_096), FolioCheck::Large { dirty_bytes: 12_288 });
+        assert_eq!(judge(2 << 20, 16_384), FolioCheck::Large { dirty_bytes: 2 << 20 });
         assert_eq!(judge(16_384, 16_384), page(16_384));
     }
 
@@ -175,14 +163,8 @@ mod tests {
         check_allocation(dir.path()).unwrap();
         assert_eq!(RealDisk.list(dir.path()).unwrap(), []);
         let none = dir.path().join("none");
-        assert_eq!(
-            check_folio(&none).unwrap_err().kind(),
-            io::ErrorKind::NotFound
-        );
-        assert_eq!(
-            check_allocation(&none).unwrap_err().kind(),
-            io::ErrorKind::NotFound
-        );
+        assert_eq!(check_folio(&none).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(check_allocation(&none).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -34,21 +34,13 @@ pub struct MapFile {
 impl MapFile {
     /// `region` maps the file at `path`, shared and writable, and nothing else stores to it.
     pub(super) fn real(region: MmapRaw, path: PathBuf) -> MapFile {
-        MapFile {
-            region,
-            path,
-            backing: Backing::File,
-        }
+        MapFile { region, path, backing: Backing::File }
     }
 
     /// `region` is anonymous memory that nothing else stores to.
     pub(super) fn simulated(region: MmapRaw, path: PathBuf) -> MapFile {
         let pages = Mutex::new(Pages::default());
-        MapFile {
-            region,
-            path,
-            backing: Backing::Simulated(pages),
-        }
+        MapFile { region, path, backing: Backing::Simulated(pages) }
     }
 
     pub fn path(&self) -> &Path {
@@ -90,11 +82,7 @@ impl Memory<'_> {
     /// Copies the bytes at `at` into `into`.
     pub(super) fn read(&self, at: usize, into: &mut [u8]) {
         let end = at.checked_add(into.len()).expect("no overflow");
-        assert!(
-            end <= self.map.bytes(),
-            "read to {end} past map of {}",
-            self.map.bytes()
-        );
+        assert!(end <= self.map.bytes(), "read to {end} past map of {}", self.map.bytes());
         // SAFETY: [at, end) lies inside the region (asserted above), which is anonymous memory
         // (only `MapFile::simulated` makes this value possible). The one writer takes the lock
         // held in `dirty` around each store (`MapWriter::store`), so nothing stores meanwhile.
@@ -115,10 +103,7 @@ pub struct MapWriter {
 impl MapWriter {
     /// Called once per `MapFile`, by the disk that made it: there is never a second writer.
     pub(super) fn new(map: MapFile) -> MapWriter {
-        MapWriter {
-            map: Arc::new(map),
-            published: 0,
-        }
+        MapWriter { map: Arc::new(map), published: 0 }
     }
 
     pub fn map(&self) -> &Arc<MapFile> {
@@ -134,17 +119,9 @@ impl MapWriter {
     /// # Panics
     /// When the bytes would touch what is published or run past the end of the map.
     pub fn store(&mut self, at: usize, bytes: &[u8]) {
-        assert!(
-            at >= self.published,
-            "store at {at} below published {}",
-            self.published
-        );
+        assert!(at >= self.published, "store at {at} below published {}", self.published);
         let end = at.checked_add(bytes.len()).expect("no overflow");
-        assert!(
-            end <= self.map.bytes(),
-            "store to {end} past map of {}",
-            self.map.bytes()
-        );
+        assert!(end <= self.map.bytes(), "store to {end} past map of {}", self.map.bytes());
         match &self.map.backing {
             Backing::File => self.copy(at, bytes),
             Backing::Simulated(pages) => {
@@ -172,10 +149,7 @@ impl MapWriter {
     /// # Panics
     /// When `to` is below what is published or past the end of the map.
     pub fn publish(&mut self, to: usize) {
-        assert!(
-            to >= self.published && to <= self.map.bytes(),
-            "publish {to}"
-        );
+        assert!(to >= self.published && to <= self.map.bytes(), "publish {to}");
         self.published = to;
     }
 
@@ -185,16 +159,8 @@ impl MapWriter {
     /// When the slice reaches past what is published.
     pub fn share(&self, from: usize, bytes: usize) -> SharedBytes {
         let end = from.checked_add(bytes).expect("no overflow");
-        assert!(
-            end <= self.published,
-            "share to {end} above published {}",
-            self.published
-        );
-        SharedBytes {
-            map: self.map.clone(),
-            from,
-            bytes,
-        }
+        assert!(end <= self.published, "share to {end} above published {}", self.published);
+        SharedBytes { map: self.map.clone(), from, bytes }
     }
 }
 
@@ -220,10 +186,7 @@ impl SharedBytes {
     pub fn parts(&self) -> (*const u8, usize) {
         // SAFETY: `from` lies inside the region or at its end: `MapWriter::share` asserted it, and
         // `advance` never moves it further.
-        (
-            unsafe { self.map.region.as_ptr().add(self.from) },
-            self.bytes,
-        )
+        (unsafe { self.map.region.as_ptr().add(self.from) }, self.bytes)
     }
 
     /// The file and the offset in it where the bytes are, for those who read them with

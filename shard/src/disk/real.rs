@@ -27,10 +27,7 @@ impl Disk for RealDisk {
         // An existing directory may itself be the work of a run that was killed before its sync:
         // each level is synced into its parent whether or not this call made it.
         let mut levels: Vec<&Path> = Vec::new();
-        for level in dir
-            .ancestors()
-            .filter(|level| !level.as_os_str().is_empty())
-        {
+        for level in dir.ancestors().filter(|level| !level.as_os_str().is_empty()) {
             levels.push(level);
             if level.is_dir() {
                 break;
@@ -58,10 +55,7 @@ impl Disk for RealDisk {
                 continue;
             };
             match entry.metadata() {
-                Ok(metadata) => entries.push(Entry {
-                    name,
-                    bytes: metadata.len(),
-                }),
+                Ok(metadata) => entries.push(Entry { name, bytes: metadata.len() }),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -71,11 +65,7 @@ impl Disk for RealDisk {
     }
 
     fn create_map(&self, path: &Path, bytes: u64) -> io::Result<MapWriter> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(path)?;
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
         let region = allocate(&file, bytes)
             .and_then(|()| map(&file, bytes))
             .and_then(|region| file.sync_all().map(|()| region))
@@ -120,9 +110,7 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
-        Ok(Arc::new(RealRead {
-            file: File::open(path)?,
-        }))
+        Ok(Arc::new(RealRead { file: File::open(path)? }))
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
@@ -157,15 +145,9 @@ impl Disk for RealDisk {
         let status = file_system(dir)?;
         // The types differ between C libraries.
         #[allow(clippy::unnecessary_cast)]
-        let (unit, free, all) = (
-            status.f_frsize as u64,
-            status.f_bavail as u64,
-            status.f_blocks as u64,
-        );
-        Ok(Space {
-            free_bytes: free.saturating_mul(unit),
-            total_bytes: all.saturating_mul(unit),
-        })
+        let (unit, free, all) =
+            (status.f_frsize as u64, status.f_bavail as u64, status.f_blocks as u64);
+        Ok(Space { free_bytes: free.saturating_mul(unit), total_bytes: all.saturating_mul(unit) })
     }
 }
 
@@ -355,9 +337,7 @@ mod tests {
     #[test]
     fn ranges_outside_the_map_are_refused() {
         let dir = directory();
-        let writer = RealDisk
-            .create_map(&dir.path().join("segment"), 8_192)
-            .unwrap();
+        let writer = RealDisk.create_map(&dir.path().join("segment"), 8_192).unwrap();
         for (from, to) in [(0, 8_193), (8_193, 8_193), (5, 4), (u64::MAX, u64::MAX)] {
             let error = RealDisk.sync_map(writer.map(), from, to).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{from}..{to}");
@@ -375,10 +355,7 @@ mod tests {
         RealDisk.publish(&path, b"two more").unwrap();
         assert_eq!(read(&path), b"two more");
         assert_eq!(old.len().unwrap(), 3);
-        let entry = Entry {
-            name: "checkpoint".into(),
-            bytes: 8,
-        };
+        let entry = Entry { name: "checkpoint".into(), bytes: 8 };
         assert_eq!(RealDisk.list(dir.path()).unwrap(), [entry]);
     }
 
@@ -389,26 +366,14 @@ mod tests {
         RealDisk.create_dir(&deep).unwrap();
         RealDisk.create_dir(&deep).unwrap();
         for name in ["b", "a", "c"] {
-            RealDisk
-                .create(&deep.join(name))
-                .unwrap()
-                .append(name.as_bytes())
-                .unwrap();
+            RealDisk.create(&deep.join(name)).unwrap().append(name.as_bytes()).unwrap();
         }
         RealDisk.create_dir(&deep.join("d")).unwrap();
-        let names: Vec<_> = RealDisk
-            .list(&deep)
-            .unwrap()
-            .into_iter()
-            .map(|e| e.name)
-            .collect();
+        let names: Vec<_> = RealDisk.list(&deep).unwrap().into_iter().map(|e| e.name).collect();
         assert_eq!(names, ["a", "b", "c"]);
         let error = RealDisk.create_dir(&deep.join("a")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AlreadyExists);
-        assert_eq!(
-            RealDisk.list(&deep.join("e")).unwrap_err().kind(),
-            ErrorKind::NotFound
-        );
+        assert_eq!(RealDisk.list(&deep.join("e")).unwrap_err().kind(), ErrorKind::NotFound);
     }
 
     #[test]
@@ -421,10 +386,7 @@ mod tests {
         file.sync().unwrap();
         RealDisk.truncate(&path, 6).unwrap();
         assert_eq!(read(&path), b"123456");
-        assert_eq!(
-            RealDisk.truncate(&path, 7).unwrap_err().kind(),
-            ErrorKind::InvalidInput
-        );
+        assert_eq!(RealDisk.truncate(&path, 7).unwrap_err().kind(), ErrorKind::InvalidInput);
         let error = RealDisk.truncate(&dir.path().join("none"), 0).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
     }

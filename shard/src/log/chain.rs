@@ -6,7 +6,9 @@
 use super::checkpoint::{self, Checkpoint};
 use super::header::{parse_segment_name, segment_name, HeaderError, SegmentHeader};
 use super::header::{FRAMES_START, SEGMENT_HEADER_BYTES};
+use super::scan::Scanner;
 use super::settings::LogSpec;
+use super::side::parse_side_name;
 use crate::disk::{Disk, ReadFile};
 use crate::ids::{Position, SegmentNumber};
 use std::collections::BTreeMap;
@@ -59,6 +61,8 @@ pub(super) struct Chain {
     pub next_checkpoint: u64,
     /// Files that are to go once the log is open.
     pub leftovers: Vec<PathBuf>,
+    /// Numbers of the side files there are.
+    pub sides: Vec<u64>,
 }
 
 /// Names the path in an I/O error.
@@ -77,6 +81,7 @@ pub(super) fn read_chain(disk: &dyn Disk, spec: &LogSpec) -> Result<Chain, OpenE
     let mut checkpoints = Vec::new();
     let mut indexes = Vec::new();
     let mut leftovers = Vec::new();
+    let mut sides = Vec::new();
     let mut next_number = 1;
     for entry in &entries {
         let path = dir.join(&entry.name);
@@ -90,6 +95,8 @@ pub(super) fn read_chain(disk: &dyn Disk, spec: &LogSpec) -> Result<Chain, OpenE
             }
         } else if let Some(id) = checkpoint::parse_name(&entry.name) {
             checkpoints.push(id);
+        } else if let Some(file) = parse_side_name(&entry.name) {
+            sides.push(file);
         } else if let Some(stem) = entry.name.strip_suffix(".idx") {
             indexes.push((parse_segment_name(&format!("{stem}.seg")), path));
         } else if entry.name.ends_with(".tmp") {
@@ -97,7 +104,7 @@ pub(super) fn read_chain(disk: &dyn Disk, spec: &LogSpec) -> Result<Chain, OpenE
         }
     }
     let (checkpoint, checkpoint_files) = read_checkpoints(disk, spec, &checkpoints)?;
-    let links = follow(&segments, checkpoint.as_ref(), spec)?;
+    let links = follow(disk, &segments, checkpoint.as_ref(), spec)?;
     let used = |number: &SegmentNumber| links.iter().any(|link| link.header.number == *number);
     leftovers.extend(segments.iter().filter(|(n, _)| !used(n)).map(|(_, s)| s.1.clone()));
     let orphans = indexes.into_iter().filter(|(number, _)| !number.as_ref().is_some_and(used));
@@ -106,7 +113,15 @@ pub(super) fn read_chain(disk: &dyn Disk, spec: &LogSpec) -> Result<Chain, OpenE
     leftovers.extend(unused.map(|&id| dir.join(checkpoint::name(id))));
     let next_checkpoint = checkpoints.iter().max().map_or(1, |id| id + 1);
     let next_number = SegmentNumber(next_number);
-    Ok(Chain { links, checkpoint, checkpoint_files, next_number, next_checkpoint, leftovers })
+    Ok(Chain {
+        links,
+        checkpoint,
+        checkpoint_files,
+        next_number,
+        next_checkpoint,
+        leftovers,
+        sides,
+    })
 }
 
 /// The header of a segment file; `None` when it was never used.
@@ -118,14 +133,23 @@ fn read_header(
 ) -> Result<Option<SegmentHeader>, OpenError> {
     let file = disk.open(path).map_err(io_error("opening", path))?;
     let mut bytes = [0; SEGMENT_HEADER_BYTES];
-    // A header that cannot be read is one that was never written or is damaged: if the segment
-    // matters, the link to it will be missed.
-    if !read_whole(&*file, 0, &mut bytes).unwrap_or(false) {
-        return Ok(None);
+    match read_whole(&*file, 0, &mut bytes) {
+        Ok(true) => {}
+        // Cut short while it was being prepared.
+        Ok(false) => return Ok(None),
+        Err(_) if spec.salvage => return Ok(None),
+        Err(error) => return Err(io_error("reading", path)(error)),
     }
     let header = match SegmentHeader::decode(&bytes) {
         Ok(header) => header,
-        Err(HeaderError::Blank | HeaderError::Damaged) => return Ok(None),
+        Err(HeaderError::Blank) => return Ok(None),
+        // A header lies in one sector, which a power loss leaves old or new: this is damage, and
+        // the newest segment has no successor that would miss it.
+        Err(HeaderError::Damaged) if spec.salvage => return Ok(None),
+        Err(HeaderError::Damaged) => {
+            let (path, mark) = (path.to_path_buf(), Position { segment: number, offset: 0 });
+            return Err(OpenError::Damaged { path, at: 0, mark });
+        }
         Err(error @ HeaderError::Version(_)) => {
             return Err(OpenError::Version { path: path.to_path_buf(), error });
         }
@@ -142,32 +166,32 @@ fn read_header(
     Ok(Some(header))
 }
 
+/// Every segment file with a header.
+type Headed = BTreeMap<SegmentNumber, (SegmentHeader, PathBuf, u64)>;
+
 /// Walks from the newest segment back to the oldest one there is.
 fn follow(
-    segments: &BTreeMap<SegmentNumber, (SegmentHeader, PathBuf, u64)>,
+    disk: &dyn Disk,
+    segments: &Headed,
     checkpoint: Option<&Checkpoint>,
     spec: &LogSpec,
 ) -> Result<Vec<Link>, OpenError> {
     let covered = checkpoint.map(|checkpoint| checkpoint.header.covered.segment);
+    let mut newest = segments.keys().next_back().copied();
     let mut links = Vec::new();
-    let mut next = segments.values().next_back();
-    let mut end = None;
-    while let Some((header, path, file_bytes)) = next {
-        links.push(Link { header: *header, path: path.clone(), file_bytes: *file_bytes, end });
-        let Some(before) = header.predecessor else {
-            break;
-        };
-        let found = segments.get(&before.number).filter(|(h, _, _)| h.epoch == before.epoch);
-        // Retention removes the oldest segments, and only those before the checkpoint.
-        let may_be_gone = covered.is_some_and(|covered| before.number < covered);
-        if found.is_none() && !may_be_gone && !spec.salvage {
-            return Err(OpenError::Missing {
-                path: spec.dir.join(segment_name(before.number)),
-                successor: path.clone(),
-            });
+    while let Some(number) = newest {
+        let (walked, missing) = walk(segments, number, covered);
+        links = walked;
+        let Some(missing) = missing.filter(|_| !spec.salvage) else { break };
+        // Segments started between two syncs reach the disk in any order: one that was never
+        // durable may be lost while its successor is not. They go together.
+        if covered == Some(missing) || was_durable(disk, &links, missing)? {
+            let path = spec.dir.join(segment_name(missing));
+            let successor = links.last().map(|link| link.path.clone()).unwrap_or_default();
+            return Err(OpenError::Missing { path, successor });
         }
-        end = Some(before.end);
-        next = found;
+        links.clear();
+        newest = segments.range(..missing).next_back().map(|(number, _)| *number);
     }
     links.reverse();
     let newest = links.last().map(|link| link.header.number);
@@ -179,6 +203,46 @@ fn follow(
         }
     }
     Ok(links)
+}
+
+/// The links from `newest` back, and the one that should be there and is not.
+fn walk(
+    segments: &Headed,
+    newest: SegmentNumber,
+    covered: Option<SegmentNumber>,
+) -> (Vec<Link>, Option<SegmentNumber>) {
+    let mut links = Vec::new();
+    let mut next = segments.get(&newest);
+    let mut end = None;
+    while let Some((header, path, file_bytes)) = next {
+        links.push(Link { header: *header, path: path.clone(), file_bytes: *file_bytes, end });
+        let Some(before) = header.predecessor else { break };
+        next = segments.get(&before.number).filter(|(h, _, _)| h.epoch == before.epoch);
+        // Retention removes the oldest segments, and only those before the checkpoint.
+        let may_be_gone = covered.is_some_and(|covered| before.number < covered);
+        if next.is_none() && !may_be_gone {
+            return (links, Some(before.number));
+        }
+        end = Some(before.end);
+    }
+    (links, None)
+}
+
+/// Whether a segment or frame behind `number` says that it had been durable.
+fn was_durable(disk: &dyn Disk, behind: &[Link], number: SegmentNumber) -> Result<bool, OpenError> {
+    for link in behind {
+        let header = &link.header;
+        if header.mark.segment >= number {
+            return Ok(true);
+        }
+        let file = open_link(disk, link)?;
+        let mut scanner = Scanner::new(&*file, header.epoch, FRAMES_START, header.first_sequence);
+        let beyond = scanner.look_beyond().map_err(io_error("reading", &link.path))?;
+        if beyond.is_some_and(|beyond| beyond.mark.segment >= number) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The newest base that can be read, with the deltas that follow it.

@@ -3,18 +3,16 @@
 //! One caller drives it from one thread: it passes the time in, runs the jobs it takes out, and
 //! gives their outcomes back. Reading is in `read`, rolling, checkpoints and retention in `upkeep`,
 //! opening in `recover`.
-//!
-//! Gap: batches above `log.inline.max.bytes` are appended inline, not through side files.
 
 use super::commit::Commit;
-use super::frame::{encode_bind, next_page, FrameHeader, Kind};
-use super::frame::{BATCH_PREFIX_BYTES, FRAME_HEADER_BYTES};
+use super::frame::{encode_bind, encode_side, next_page, FrameHeader, Kind};
+use super::frame::{BATCH_PREFIX_BYTES, FRAME_HEADER_BYTES, SIDE_BYTES};
 use super::index::BatchEntry;
 use super::jobs::{Done, Job, Outcome, Work};
 use super::segments::{IndexFile, Open, Segments};
 use super::settings::{Flush, LogSpec, PartitionSettings};
 use super::upkeep::{Checkpoints, Next, Prefault};
-use crate::batch::{Valid, HEADER_BYTES};
+use crate::batch::{BatchHeader, Valid, HEADER_BYTES};
 use crate::disk::Disk;
 use crate::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, Position, Sequence, Timestamp};
 use crate::partition::producers::{ProducerError, Verdict};
@@ -161,7 +159,19 @@ pub struct Log {
     pub(super) retention: super::upkeep::Retention,
     pub(super) jobs: Vec<Job>,
     pub(super) random: u64,
+    pub(super) sides: Arc<super::side::Sides>,
 }
+
+/// A batch on its way into the log: its bytes, or the side file that holds them.
+pub(super) struct Stored<'a> {
+    pub header: &'a BatchHeader,
+    pub body: &'a [u8],
+    pub side: Option<u64>,
+}
+
+/// The longest head `Log::write` puts beside a frame header.
+const HEAD_BYTES_MAX: usize = SIDE_BYTES;
+const _: () = assert!(HEAD_BYTES_MAX >= HEADER_BYTES && HEAD_BYTES_MAX >= super::frame::BIND_BYTES);
 
 /// What goes into a frame besides its place.
 pub(super) struct FrameParts<'a> {
@@ -238,6 +248,11 @@ impl Log {
         self.commit.unsynced_bytes()
     }
 
+    /// Whether an append would be refused as busy, so that its checks can wait.
+    pub fn is_busy(&self, now: Now) -> bool {
+        self.commit.is_full(&self.spec.settings, now.mono_us)
+    }
+
     /// Number of segments and the bytes of their frames.
     pub fn size(&self) -> (usize, u64) {
         (self.segments.count() + 1, self.segments.bytes() + u64::from(self.open.end))
@@ -247,6 +262,7 @@ impl Log {
     ///
     /// One copy: the batch goes from the caller's buffer into the map. Offsets are given out in the
     /// order of the calls. A recognised retry is answered with its first place and not appended.
+    /// Batches above `inline_bytes_max` should come through `append_side`.
     ///
     /// # Panics
     /// When the partition is not attached.
@@ -256,20 +272,34 @@ impl Log {
         batch: &Valid<'_>,
         now: Now,
     ) -> Result<Appended, AppendError> {
+        let stored = Stored { header: batch.header(), body: batch.body(), side: None };
+        self.append_stored(id, &stored, now)
+    }
+
+    /// Appends a batch, inline or by reference.
+    pub(super) fn append_stored(
+        &mut self,
+        id: DenseId,
+        stored: &Stored<'_>,
+        now: Now,
+    ) -> Result<Appended, AppendError> {
         if self.commit.is_poisoned() {
             return Err(AppendError::Poisoned);
         }
         let partition = self.partitions.get(id).expect("attached");
         if let Verdict::Duplicate { base_offset, last_offset } =
-            partition.producers.check(batch.header())?
+            partition.producers.check(stored.header)?
         {
             return Ok(self.repeated(partition, base_offset, last_offset));
         }
-        let payload_bytes = HEADER_BYTES + batch.body().len();
+        let payload_bytes = match stored.side {
+            Some(_) => SIDE_BYTES,
+            None => HEADER_BYTES + stored.body.len(),
+        };
         let internal = partition.settings.internal;
         self.make_room(id, payload_bytes, internal, now)?;
         self.bind(id, now);
-        Ok(self.append_batch(id, batch, now))
+        Ok(self.append_batch(id, stored, now))
     }
 
     fn repeated(&self, partition: &Partition, base: Offset, last: Offset) -> Appended {
@@ -330,37 +360,29 @@ impl Log {
         self.open.index.bind(id, key);
     }
 
-    fn append_batch(&mut self, id: DenseId, batch: &Valid<'_>, now: Now) -> Appended {
+    fn append_batch(&mut self, id: DenseId, stored: &Stored<'_>, now: Now) -> Appended {
         let partition = self.partitions.get(id).expect("attached");
         let base_offset = partition.log_end();
-        let header = batch.header();
-        let head = batch.header_bytes(base_offset, self.spec.run);
-        let frame_at = self.write(
-            FrameParts {
-                kind: Kind::Data,
-                partition: id,
-                base_offset,
-                head: &head,
-                covered: BATCH_PREFIX_BYTES,
-                body: batch.body(),
-            },
-            now,
-        );
+        let leader_epoch = self.spec.run;
+        let header = BatchHeader { base_offset, leader_epoch, ..stored.header.clone() };
+        let frame_at = self.write_batch(id, &header, stored, now);
         let entry = BatchEntry {
             base: base_offset,
             max_timestamp: header.max_timestamp,
             frame_at,
-            batch_bytes: (HEADER_BYTES + batch.body().len()) as u32,
+            batch_bytes: header.bytes() as u32,
             last_delta: header.last_offset_delta as u32,
-            leader_epoch: self.spec.run,
+            leader_epoch,
         };
+        let entry = if stored.side.is_some() { entry.in_side_file() } else { entry };
         self.open.index.push(id, entry);
+        stored.side.into_iter().for_each(|file| self.open.index.push_side(file));
         let position = self.open.position();
         let (segment, run) = (self.open.number, self.spec.run);
         let producers_max = self.spec.settings.producers_max;
         let partition = self.partitions.get_mut(id).expect("attached");
         partition.epochs.assign(run, base_offset);
-        partition.producers.apply(header, base_offset, now.wall, producers_max);
+        partition.producers.apply(&header, base_offset, now.wall, producers_max);
         let new_run = partition.extend(segment, &entry);
         partition.last_position = position;
         let log_start = partition.log_start();
@@ -382,6 +404,24 @@ impl Log {
         }
     }
 
+    fn write_batch(
+        &mut self,
+        id: DenseId,
+        header: &BatchHeader,
+        stored: &Stored<'_>,
+        now: Now,
+    ) -> u32 {
+        let encoded = header.encode();
+        let side = stored.side.map(|file| encode_side(&encoded, file));
+        let (kind, head, covered) = match &side {
+            None => (Kind::Data, &encoded[..], BATCH_PREFIX_BYTES),
+            Some(payload) => (Kind::Side, &payload[..], SIDE_BYTES),
+        };
+        let body = if side.is_some() { &[] } else { stored.body };
+        let base_offset = header.base_offset;
+        self.write(FrameParts { kind, partition: id, base_offset, head, covered, body }, now)
+    }
+
     /// Stores a frame at the log's end. There is room: the caller made it. Returns where it starts.
     pub(super) fn write(&mut self, parts: FrameParts<'_>, now: Now) -> u32 {
         let at = self.open.next_at();
@@ -396,7 +436,7 @@ impl Log {
             mark: self.commit.durable(),
         };
         // Header and head in one store, then the body: the only copy of the records.
-        let mut front = [0; FRAME_HEADER_BYTES + HEADER_BYTES];
+        let mut front = [0; FRAME_HEADER_BYTES + HEAD_BYTES_MAX];
         let front_bytes = FRAME_HEADER_BYTES + parts.head.len();
         front[..FRAME_HEADER_BYTES]
             .copy_from_slice(&header.encode(self.open.epoch, &parts.head[..parts.covered]));

@@ -7,13 +7,13 @@
 //! | bytes | field | meaning |
 //! |---|---|---|
 //! | 0..4 | length | payload bytes that follow the header |
-//! | 4 | kind | 1 data, 2 bind, 3 log start, 4 mark |
+//! | 4 | kind | 1 data, 2 bind, 3 log start, 4 mark, 5 side |
 //! | 5 | version | 1 |
 //! | 6..8 | flags | 0; bit 0 is kept for relocated data |
 //! | 8..16 | sequence | one more than that of the frame before, over the whole log |
 //! | 16..20 | partition | dense id within the log |
 //! | 20..24 | leader epoch | start counter of the broker that wrote it |
-//! | 24..32 | base offset | data: of the batch; log start: the new log start; else 0 |
+//! | 24..32 | base offset | data, side: of the batch; log start: the new log start; else 0 |
 //! | 32..40 | append time | broker's clock, ms since 1970 |
 //! | 40..48 | mark segment | the log was known durable up to here … |
 //! | 48..52 | mark offset | … when the frame was written |
@@ -23,9 +23,14 @@
 //! The covered payload is the first 21 bytes of a batch (the rest has the batch's own CRC) and the
 //! whole payload of any other kind. A data frame is *whole* when both sums are right.
 //!
+//! A side frame stands for a batch too large to be stored inline: its payload is the batch's header
+//! as it would be stored (61), the number of the side file that holds the batch as it was sent
+//! (8), and zeros (3). The file is durable before the frame is written.
+//!
 //! A frame starts on an 8-byte slot. After a frame that ends at `e` the next one is either at the
 //! next slot or at the next page start, and carries the next sequence; anything else is the end.
 
+use crate::batch::HEADER_BYTES;
 use crate::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, Position, SegmentNumber};
 use crate::ids::{Sequence, Timestamp};
 use crc_fast::{CrcAlgorithm, Digest};
@@ -35,6 +40,7 @@ pub const FRAME_VERSION: u8 = 1;
 /// The part of a record batch that its own CRC does not cover, and that CRC.
 pub const BATCH_PREFIX_BYTES: usize = 21;
 pub const BIND_BYTES: usize = 24;
+pub const SIDE_BYTES: usize = 72;
 pub const SLOT_BYTES: u32 = 8;
 pub const PAGE_BYTES: u32 = 4096;
 const CRC_AT: usize = 60;
@@ -51,6 +57,8 @@ pub enum Kind {
     LogStart,
     /// Nothing but the durable mark.
     Mark,
+    /// One record batch whose bytes are in a file of their own.
+    Side,
 }
 
 impl Kind {
@@ -60,6 +68,7 @@ impl Kind {
             Kind::Bind => 2,
             Kind::LogStart => 3,
             Kind::Mark => 4,
+            Kind::Side => 5,
         }
     }
 
@@ -69,6 +78,7 @@ impl Kind {
             2 => Kind::Bind,
             3 => Kind::LogStart,
             4 => Kind::Mark,
+            5 => Kind::Side,
             _ => return None,
         })
     }
@@ -130,7 +140,7 @@ impl FrameHeader {
     pub fn covered_bytes(&self) -> usize {
         match self.kind {
             Kind::Data => BATCH_PREFIX_BYTES.min(self.payload_bytes as usize),
-            Kind::Bind | Kind::LogStart | Kind::Mark => self.payload_bytes as usize,
+            Kind::Bind | Kind::LogStart | Kind::Mark | Kind::Side => self.payload_bytes as usize,
         }
     }
 
@@ -188,6 +198,20 @@ pub fn decode_bind(payload: &[u8]) -> Option<PartitionKey> {
         topic: uuid::Uuid::from_bytes(field(bytes, 4)),
         partition: i32::from_le_bytes(field(bytes, 20)),
     })
+}
+
+/// The payload of a side frame.
+pub fn encode_side(header: &[u8; HEADER_BYTES], file: u64) -> [u8; SIDE_BYTES] {
+    let mut out = [0; SIDE_BYTES];
+    out[..HEADER_BYTES].copy_from_slice(header);
+    out[HEADER_BYTES..HEADER_BYTES + 8].copy_from_slice(&file.to_le_bytes());
+    out
+}
+
+/// The number of the side file in the payload of a side frame; the batch's header is in front.
+pub fn decode_side(payload: &[u8]) -> Option<u64> {
+    let bytes: &[u8; SIDE_BYTES] = payload.try_into().ok()?;
+    Some(u64::from_le_bytes(field(bytes, HEADER_BYTES)))
 }
 
 #[cfg(test)]

@@ -17,11 +17,12 @@
 //! | 68..72 | leader epoch of the run that made the segment |
 //! | 72..80 | sequence of the first frame in this segment |
 //! | 80..88 | creation time, ms since 1970 |
-//! | 88..124 | 0 |
+//! | 88..96, 96..100 | segment and offset up to which the log was known durable when this was made |
+//! | 100..124 | 0 |
 //! | 124..128 | CRC-32C of bytes 0..124 |
 
 use super::frame::PAGE_BYTES;
-use crate::ids::{LeaderEpoch, LogId, SegmentNumber, Sequence, Timestamp};
+use crate::ids::{LeaderEpoch, LogId, Position, SegmentNumber, Sequence, Timestamp};
 use crc_fast::{checksum, CrcAlgorithm};
 use uuid::Uuid;
 
@@ -50,6 +51,8 @@ pub struct SegmentHeader {
     pub run: LeaderEpoch,
     pub first_sequence: Sequence,
     pub created: Timestamp,
+    /// Everything before this position was known durable when the segment was made.
+    pub mark: Position,
 }
 
 /// Why a page is not the header of a segment.
@@ -81,6 +84,8 @@ impl SegmentHeader {
         out[68..72].copy_from_slice(&self.run.0.to_le_bytes());
         out[72..80].copy_from_slice(&self.first_sequence.0.to_le_bytes());
         out[80..88].copy_from_slice(&self.created.0.to_le_bytes());
+        out[88..96].copy_from_slice(&self.mark.segment.0.to_le_bytes());
+        out[96..100].copy_from_slice(&self.mark.offset.to_le_bytes());
         let crc = checksum(CrcAlgorithm::Crc32Iscsi, &out[..CRC_AT]) as u32;
         out[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         out
@@ -112,6 +117,10 @@ impl SegmentHeader {
             run: LeaderEpoch(i32::from_le_bytes(field(bytes, 68))),
             first_sequence: Sequence(u64::from_le_bytes(field(bytes, 72))),
             created: Timestamp(i64::from_le_bytes(field(bytes, 80))),
+            mark: Position {
+                segment: SegmentNumber(u64::from_le_bytes(field(bytes, 88))),
+                offset: u32::from_le_bytes(field(bytes, 96)),
+            },
         })
     }
 }
@@ -153,6 +162,7 @@ mod tests {
             run: LeaderEpoch(3),
             first_sequence: Sequence(1234),
             created: Timestamp(1_700_000_000_000),
+            mark: Position { segment: SegmentNumber(8), offset: 4096 },
         }
     }
 
@@ -165,6 +175,7 @@ mod tests {
         assert_eq!((bytes[32], bytes[40], bytes[48], bytes[56]), (10, 99, 8, 77));
         assert_eq!(bytes[64..68], 5000u32.to_le_bytes());
         assert_eq!((bytes[68], bytes[72..74].to_vec()), (3, vec![0xd2, 4]));
+        assert_eq!(bytes[88..100], [8, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0]);
         assert_eq!(SegmentHeader::decode(&bytes), Ok(header()));
         let first = SegmentHeader { predecessor: None, ..header() };
         assert_eq!(SegmentHeader::decode(&first.encode()), Ok(first));

@@ -14,12 +14,15 @@
 //! | 16..24 | segment number | 24..28 | partition index | 20..24 | batch bytes |
 //! | 24..32 | segment epoch | 28..32 | batches | 24..28 | last offset delta |
 //! | 32..36 | segment end | 32..40 | first batch, counted over the file | 28..32 | leader epoch |
-//! | 36..40 | 0 | 40..48 | base offset | | |
+//! | 36..40 | side files | 40..48 | base offset | | |
 //! | 40..48 | batches | 48..56 | end offset | | |
 //! | 48..56 | next sequence | 56..64 | max timestamp | | |
 //! | 56..60 | CRC-32C of the directory | 64..72 | batch bytes | | |
 //! | 60..64 | CRC-32C of bytes 0..60 | 72..76 | CRC-32C of its batch entries | | |
 //! | | | 76..80 | 0 | | |
+//!
+//! Behind the batch entries: the number of each side file the segment refers to (8), then the
+//! CRC-32C of these numbers (4). The lowest bit of a frame's place says that the batch is in one.
 
 use crate::disk::ReadFile;
 use crate::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, SegmentNumber};
@@ -40,14 +43,31 @@ const ENTRY_BYTES: usize = 32;
 pub struct BatchEntry {
     pub base: Offset,
     pub max_timestamp: Timestamp,
-    /// Where its frame starts in the segment.
+    /// Where its frame starts in the segment; with `IN_SIDE_FILE` the batch is not in the frame.
     pub frame_at: u32,
     pub batch_bytes: u32,
     pub last_delta: u32,
     pub leader_epoch: LeaderEpoch,
 }
 
+/// Frames start on 8-byte slots, so the bit is free.
+const IN_SIDE_FILE: u32 = 1;
+
 impl BatchEntry {
+    /// Says that the batch is in a side file.
+    pub fn in_side_file(self) -> BatchEntry {
+        BatchEntry { frame_at: self.frame_at | IN_SIDE_FILE, ..self }
+    }
+
+    pub fn is_in_side_file(&self) -> bool {
+        self.frame_at & IN_SIDE_FILE != 0
+    }
+
+    /// Where its frame starts in the segment.
+    pub fn frame_start(&self) -> u32 {
+        self.frame_at & !IN_SIDE_FILE
+    }
+
     /// The offset after the batch's last.
     pub fn end(&self) -> Offset {
         self.base.plus(i64::from(self.last_delta) + 1)
@@ -90,6 +110,8 @@ impl PartitionIndex {
 #[derive(Clone, Debug, Default)]
 pub struct SegmentIndex {
     partitions: FxHashMap<DenseId, PartitionIndex>,
+    /// Numbers of the side files that frames of this segment stand for.
+    sides: Vec<u64>,
 }
 
 impl SegmentIndex {
@@ -109,6 +131,14 @@ impl SegmentIndex {
             assert!(last.end() <= entry.base, "batches of a partition ascend");
         }
         index.entries.push(entry);
+    }
+
+    pub fn push_side(&mut self, file: u64) {
+        self.sides.push(file);
+    }
+
+    pub fn sides(&self) -> &[u64] {
+        &self.sides
     }
 
     pub fn entries(&self, dense: DenseId) -> &[BatchEntry] {
@@ -145,7 +175,7 @@ impl SegmentIndex {
         out.extend(stamp.number.0.to_le_bytes());
         out.extend(stamp.epoch.to_le_bytes());
         out.extend(stamp.end.to_le_bytes());
-        out.extend([0; 4]);
+        out.extend((self.sides.len() as u32).to_le_bytes());
         out.extend(((entries.len() / ENTRY_BYTES) as u64).to_le_bytes());
         out.extend(stamp.next_sequence.0.to_le_bytes());
         out.extend(crc(&directory).to_le_bytes());
@@ -153,6 +183,9 @@ impl SegmentIndex {
         out.extend(sum.to_le_bytes());
         out.extend(directory);
         out.extend(entries);
+        let sides: Vec<u8> = self.sides.iter().flat_map(|file| file.to_le_bytes()).collect();
+        out.extend(&sides);
+        out.extend(crc(&sides).to_le_bytes());
         out
     }
 }
@@ -179,6 +212,7 @@ pub enum IndexError {
 #[derive(Debug)]
 pub struct Directory {
     pub stamp: IndexStamp,
+    pub sides: Vec<u64>,
     records: Vec<DirectoryRecord>,
 }
 
@@ -213,7 +247,12 @@ impl Directory {
             end: u32::from_le_bytes(field(head, 32)),
             next_sequence: Sequence(u64::from_le_bytes(field(head, 48))),
         };
-        Ok(Directory { stamp, records })
+        let batches = u64::from_le_bytes(field(head, 40));
+        let behind = (batches.checked_mul(ENTRY_BYTES as u64))
+            .and_then(|entries| entries.checked_add((HEADER_BYTES + bytes.len()) as u64))
+            .ok_or(IndexError::Damaged)?;
+        let sides = read_sides(file, behind, u32::from_le_bytes(field(head, 36)))?;
+        Ok(Directory { stamp, sides, records })
     }
 
     pub fn summaries(&self) -> impl Iterator<Item = &Summary> {
@@ -238,6 +277,15 @@ impl Directory {
         }
         Ok(bytes.as_chunks::<ENTRY_BYTES>().0.iter().map(decode_entry).collect())
     }
+}
+
+fn read_sides(file: &dyn ReadFile, at: u64, count: u32) -> Result<Vec<u64>, IndexError> {
+    let bytes = read_exact(file, at, count as usize * 8 + 4)?;
+    let (numbers, sum) = bytes.split_last_chunk::<4>().ok_or(IndexError::Damaged)?;
+    if crc(numbers) != u32::from_le_bytes(*sum) {
+        return Err(IndexError::Damaged);
+    }
+    Ok(numbers.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect())
 }
 
 fn encode_directory(summary: &Summary, (batches, first, sum): (u32, u64, u32), out: &mut Vec<u8>) {
@@ -361,7 +409,8 @@ mod tests {
         }
         index.push(DenseId(3), entry(10, 4096));
         index.push(DenseId(3), entry(15, 4300));
-        index.push(DenseId(1), entry(0, 4500));
+        index.push(DenseId(1), entry(0, 4504).in_side_file());
+        index.push_side(77);
         let (number, next_sequence) = (SegmentNumber(4), Sequence(11));
         (index, IndexStamp { number, epoch: 8, end: 9000, next_sequence })
     }
@@ -371,7 +420,7 @@ mod tests {
         let (index, stamp) = sample();
         let file = Memory(index.encode(&stamp));
         let directory = Directory::read(&file).unwrap();
-        assert_eq!(directory.stamp, stamp);
+        assert_eq!((directory.stamp, &directory.sides[..]), (stamp, &[77][..]));
         assert_eq!(directory.summaries().copied().collect::<Vec<_>>(), index.summaries());
         assert_eq!(index.summaries().len(), 2, "bound without a batch is not listed");
         let got = directory.entries(&file, DenseId(3)).unwrap();

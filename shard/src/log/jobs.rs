@@ -5,6 +5,7 @@
 
 use super::header::{index_name, segment_name};
 use super::index::{IndexStamp, SegmentIndex};
+use super::side::side_name;
 use crate::disk::{Disk, MapFile, MapWriter, Space};
 use crate::ids::{Position, SegmentNumber};
 use std::io;
@@ -59,6 +60,7 @@ pub(super) enum Work {
     },
     Delete {
         segments: Vec<SegmentNumber>,
+        sides: Vec<u64>,
     },
     /// Keeps some space for indexes and checkpoints on a full disk.
     Reserve,
@@ -186,11 +188,11 @@ impl Job {
                     .and_then(|()| replaces.iter().try_for_each(|old| remove(disk, old.clone())));
                 Outcome::CheckpointWritten(result)
             }
-            Work::Delete { segments } => {
-                let result = segments.iter().try_for_each(|&number| {
-                    remove(disk, self.dir.join(index_name(number)))?;
-                    remove(disk, self.dir.join(segment_name(number)))
-                });
+            Work::Delete { segments, sides } => {
+                let sides = sides.iter().map(|&file| side_name(file));
+                let files = segments.iter().flat_map(|&n| [index_name(n), segment_name(n)]);
+                let mut names = sides.chain(files);
+                let result = names.try_for_each(|name| remove(disk, self.dir.join(name)));
                 Outcome::Deleted { result }
             }
             Work::Reserve => {
@@ -243,7 +245,7 @@ pub(super) fn give_up_reserve(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
 pub(super) fn affordable(space: Space, bytes_min: u64, bytes: u64) -> u64 {
     const STEP: u64 = 1 << 20;
     let share = (space.free_bytes / 32).next_multiple_of(STEP);
-    bytes.min(share).max(bytes_min).max(STEP)
+    bytes.min(share).max(STEP.min(bytes)).max(bytes_min)
 }
 
 /// Removes a file; one that is gone already is fine.

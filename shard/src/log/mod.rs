@@ -22,6 +22,7 @@ mod replay;
 mod scan;
 mod segments;
 mod settings;
+mod side;
 mod upkeep;
 
 pub use chain::OpenError;
@@ -40,5 +41,6 @@ pub use recover::Recovered;
 pub use replay::Cut;
 pub use scan::{Frame, Scanner};
 pub use settings::{Flush, LogSettings, LogSpec, PartitionSettings};
+pub use side::{SideBatch, SideError, Sides};
 #[cfg(test)]
 mod tests;

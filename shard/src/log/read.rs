@@ -3,10 +3,12 @@
 //! What is warm is handed out as slices of the map, which the kernel reads in `sendmsg`. What is
 //! cold becomes a value that a worker turns into bytes. Nothing here reads a disk on the core.
 
+use super::chain::read_whole;
 use super::engine::Log;
 use super::header::{index_name, segment_name};
 use super::index::{BatchEntry, Directory, IndexError};
 use super::segments::Sealed;
+use super::side;
 use crate::batch::{self, BatchHeader, Expander, Limits};
 use crate::disk::{Disk, MapWriter, ReadFile, SharedBytes};
 use crate::ids::{DenseId, LeaderEpoch, Offset, SegmentNumber, Timestamp};
@@ -14,7 +16,7 @@ use crate::log::frame::FRAME_HEADER_BYTES;
 use crate::partition::{Offsets, Partition, Run};
 use bytes::Bytes;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How far a reader may see.
@@ -62,6 +64,9 @@ pub enum ColdError {
     #[error("the batch at {0} in the segment is damaged")]
     Damaged(u32),
 }
+
+/// Entries copied for one cold read.
+const KNOWN_MAX: usize = 1024;
 
 /// Where the entries of a cold segment come from.
 #[derive(Debug)]
@@ -147,7 +152,13 @@ impl Log {
                 }
                 break;
             };
-            if !push_slices(&mut plan, writer, wanted(entries, at, until), ask) {
+            let entries = wanted(entries, at, until);
+            if first && entries.first().is_some_and(BatchEntry::is_in_side_file) {
+                plan.bytes = ask.bytes_max;
+                plan.cold = Some(self.cold_read(run.segment, id, ask, until));
+                break;
+            }
+            if !push_slices(&mut plan, writer, entries, ask) {
                 break;
             }
             at = run.end;
@@ -189,9 +200,14 @@ impl Log {
         from: Offset,
         until: Offset,
     ) -> Entries {
-        let known = self.segments.get(number).and_then(|sealed: &Sealed| sealed.index.as_ref());
+        let sealed = self.segments.get(number).and_then(|sealed: &Sealed| sealed.index.as_deref());
+        let known = if number == self.open.number { Some(&self.open.index) } else { sealed };
         match known {
-            Some(index) => Entries::Known(wanted(index.entries(id), from, until).to_vec()),
+            // Enough for one read; the next one asks again.
+            Some(index) => {
+                let entries = wanted(index.entries(id), from, until).iter().take(KNOWN_MAX);
+                Entries::Known(entries.copied().collect())
+            }
             None => Entries::File { path: self.spec.dir.join(index_name(number)), dense: id },
         }
     }
@@ -204,12 +220,14 @@ impl Log {
             Until::LastStable => partition.last_stable(),
         };
         let run = self.run_by_time(partition, target, until)?;
-        let entries = if run.segment == self.open.number {
-            let from = partition.log_start();
-            let entries = wanted(self.open.index.entries(id), from, until);
-            Entries::Known(candidate(entries, target).into_iter().copied().collect())
-        } else {
-            self.cold_entries(run.segment, id, partition.log_start(), until)
+        let sealed = self.segments.get(run.segment).and_then(|sealed| sealed.index.as_deref());
+        let open = run.segment == self.open.number;
+        let entries = match if open { Some(&self.open.index) } else { sealed } {
+            Some(index) => {
+                let entries = wanted(index.entries(id), partition.log_start(), until);
+                Entries::Known(candidate(entries, target).into_iter().copied().collect())
+            }
+            None => self.cold_entries(run.segment, id, partition.log_start(), until),
         };
         Some(TimeSeek {
             disk: self.disk.clone(),
@@ -261,10 +279,11 @@ fn push_slices(
     for entry in entries {
         let bytes = entry.batch_bytes as usize;
         let first = plan.slices.is_empty() && ask.whole_first;
-        if !first && plan.bytes + bytes > ask.bytes_max {
+        let fits = first || plan.bytes + bytes <= ask.bytes_max;
+        if !fits || entry.is_in_side_file() {
             return false;
         }
-        plan.slices.push(writer.share(entry.frame_at as usize + FRAME_HEADER_BYTES, bytes));
+        plan.slices.push(writer.share(entry.frame_start() as usize + FRAME_HEADER_BYTES, bytes));
         plan.bytes += bytes;
     }
     true
@@ -312,7 +331,7 @@ impl ColdRead {
             if !first && bytes.len() + entry.batch_bytes as usize > self.bytes_max {
                 break;
             }
-            read_batch(&*file, entry, &mut bytes)?;
+            read_batch(&*self.disk, &self.segment, &*file, entry, &mut bytes)?;
         }
         Ok(Bytes::from(bytes))
     }
@@ -320,35 +339,45 @@ impl ColdRead {
 
 /// Reads one batch behind what is in `into` and checks that it is the one the index promised.
 fn read_batch(
+    disk: &dyn Disk,
+    segment: &Path,
     file: &dyn ReadFile,
     entry: &BatchEntry,
     into: &mut Vec<u8>,
 ) -> Result<(), ColdError> {
-    let damaged = ColdError::Damaged(entry.frame_at);
-    let at = u64::from(entry.frame_at) + FRAME_HEADER_BYTES as u64;
-    let count = entry.batch_bytes as usize;
-    if at + count as u64 > file.len()? {
-        return Err(damaged);
-    }
+    let damaged = ColdError::Damaged(entry.frame_start());
+    let at = u64::from(entry.frame_start()) + FRAME_HEADER_BYTES as u64;
     let from = into.len();
-    into.resize(from + count, 0);
-    let mut done = from;
-    while done < into.len() {
-        let read = file.read_at(at + (done - from) as u64, &mut into[done..])?;
-        if read == 0 {
-            return Err(damaged);
-        }
-        done += read;
-    }
-    let right = BatchHeader::split(&into[from..]).is_ok_and(|(header, body, rest)| {
-        let whole = rest.is_empty() && header.crc_with(body) == header.crc;
-        whole && header.base_offset == entry.base
-    });
+    let whole = if entry.is_in_side_file() {
+        side::read(disk, segment, (file, at), entry.batch_bytes as usize, into)?
+    } else {
+        read_behind(file, at, entry.batch_bytes as usize, into)?
+    };
+    let right = whole
+        && BatchHeader::split(&into[from..]).is_ok_and(|(header, body, rest)| {
+            let whole = rest.is_empty() && header.crc_with(body) == header.crc;
+            whole && header.base_offset == entry.base
+        });
     if right {
         Ok(())
     } else {
         Err(damaged)
     }
+}
+
+/// Reads `count` bytes behind what is in `into`; false when the file ends before.
+pub(super) fn read_behind(
+    file: &dyn ReadFile,
+    at: u64,
+    count: usize,
+    into: &mut Vec<u8>,
+) -> io::Result<bool> {
+    if at + count as u64 > file.len()? {
+        return Ok(false);
+    }
+    let from = into.len();
+    into.resize(from + count, 0);
+    read_whole(file, at, &mut into[from..])
 }
 
 impl TimeSeek {
@@ -361,7 +390,7 @@ impl TimeSeek {
         };
         let file = self.disk.open(&self.segment)?;
         let mut batch = Vec::new();
-        read_batch(&*file, entry, &mut batch)?;
+        read_batch(&*self.disk, &self.segment, &*file, entry, &mut batch)?;
         let (limits, mut expander) = (Limits::default(), Expander::default());
         let found = match self.target {
             TimeTarget::AtOrAfter(time) => {

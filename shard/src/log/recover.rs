@@ -12,13 +12,14 @@ use super::chain::{io_error, open_link, read_chain, read_whole, Chain, OpenError
 use super::commit::Commit;
 use super::engine::{Log, Now, Partitions};
 use super::frame::{encode_bind, next_page, next_slot, FrameHeader, Kind};
-use super::frame::{BATCH_PREFIX_BYTES, BIND_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES};
+use super::frame::{BATCH_PREFIX_BYTES, BIND_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES, SIDE_BYTES};
 use super::header::{segment_name, Predecessor, SegmentHeader, FRAMES_START};
 use super::index::{IndexStamp, SegmentIndex};
 use super::jobs::{affordable, give_up_reserve};
 use super::replay::{Cut, Effect, Found, Replay, Walked};
 use super::segments::{IndexFile, Open, Sealed, Segments};
 use super::settings::LogSpec;
+use super::side::{side_name, Sides};
 use super::upkeep::{Checkpoints, Next, Prefault, State, ROOM_BESIDE};
 use crate::disk::{Disk, MapWriter, ReadFile};
 use crate::ids::{DenseId, LeaderEpoch, Offset, Position, SegmentNumber, Sequence};
@@ -113,7 +114,12 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
+    /// Where the settled frames end; none when not even the header of the oldest segment is known
+    /// to be durable: the next segment is then the first.
     fn settled_end(&self, replay: &Replay<'_>) -> Option<Predecessor> {
+        if replay.mark < replay.settled {
+            return None;
+        }
         let at = replay.walked.iter().find(|w| w.stamp.number == replay.settled.segment)?;
         let (number, epoch) = (at.stamp.number, at.stamp.epoch);
         Some(Predecessor { number, epoch, end: replay.settled.offset })
@@ -122,7 +128,8 @@ impl Opening<'_> {
     /// Segments behind the settled end do not exist any more: what counts of them is in the tail.
     fn drop_unsettled(&mut self, replay: &mut Replay<'_>) {
         let settled = replay.settled.segment;
-        replay.walked.retain(|walked| walked.stamp.number <= settled);
+        let trusted = self.last.is_some();
+        replay.walked.retain(|walked| trusted && walked.stamp.number <= settled);
         if let Some(last) = replay.walked.last_mut() {
             last.stamp.end = replay.settled.offset;
             last.stamp.next_sequence = replay.settled_sequence;
@@ -147,6 +154,10 @@ impl Opening<'_> {
             run: self.spec.run,
             first_sequence: first,
             created: self.now.wall,
+            mark: self.last.map_or(Position::default(), |last| Position {
+                segment: last.number,
+                offset: last.end,
+            }),
         }
     }
 
@@ -200,7 +211,8 @@ impl Opening<'_> {
         replay.settled = Position { segment: number, offset: end };
         replay.settled_sequence = copy.sequence;
         let stamp = IndexStamp { number, epoch, end, next_sequence: copy.sequence };
-        replay.walked.push(Walked { stamp, index: Some(copy.index) });
+        let index = Some(copy.index);
+        replay.walked.push(Walked { stamp, sides: Vec::new(), index });
         self.last = Some(Predecessor { number, epoch, end });
         Ok(())
     }
@@ -241,7 +253,14 @@ impl Opening<'_> {
         let kept = |number| replay.walked.iter().any(|w| w.stamp.number == number);
         let abandoned = chain.links.iter().filter(|link| !kept(link.header.number));
         let abandoned: Vec<&Path> = abandoned.map(|link| link.path.as_path()).collect();
-        for path in chain.leftovers.iter().map(|path| path.as_path()).chain(abandoned) {
+        let orphans: Vec<_> = chain
+            .sides
+            .iter()
+            .filter(|file| !replay.walked.iter().any(|walked| walked.refers_to(**file)))
+            .map(|&file| self.spec.dir.join(side_name(file)))
+            .collect();
+        let leftovers = chain.leftovers.iter().chain(&orphans).map(|path| path.as_path());
+        for path in leftovers.chain(abandoned) {
             match self.disk.remove(path) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 other => other.map_err(io_error("removing", path))?,
@@ -296,21 +315,18 @@ impl Copy {
             let Some(key) = key else { return Ok(()) };
             self.bind(found, key, flushed);
         }
-        let payload = match &found.effect {
-            Effect::Data { batch_bytes, .. } => {
-                let mut payload = vec![0; *batch_bytes as usize];
-                let at = u64::from(found.at) + FRAME_HEADER_BYTES as u64;
-                let whole = read_whole(source, at, &mut payload);
-                if !whole.map_err(io_error("reading", path))? {
-                    let (path, at) = (path.to_path_buf(), found.at);
-                    return Err(OpenError::Damaged { path, at, mark: self.mark });
-                }
-                payload
-            }
-            Effect::LogStart(_) | Effect::Bind(_) | Effect::Mark => Vec::new(),
-        };
+        let mut payload = vec![0; found.payload_bytes as usize];
+        let at = u64::from(found.at) + FRAME_HEADER_BYTES as u64;
+        let whole = read_whole(source, at, &mut payload);
+        if !whole.map_err(io_error("reading", path))? {
+            let (path, at) = (path.to_path_buf(), found.at);
+            return Err(OpenError::Damaged { path, at, mark: self.mark });
+        }
         let (kind, base_offset, covered) = match &found.effect {
-            Effect::Data { header, .. } => (Kind::Data, header.base_offset, BATCH_PREFIX_BYTES),
+            Effect::Data { header, side: None } => {
+                (Kind::Data, header.base_offset, BATCH_PREFIX_BYTES)
+            }
+            Effect::Data { header, side: Some(_) } => (Kind::Side, header.base_offset, SIDE_BYTES),
             Effect::LogStart(to) => (Kind::LogStart, *to, 0),
             Effect::Bind(_) | Effect::Mark => return Ok(()),
         };
@@ -406,6 +422,10 @@ fn assemble(
                 Some(_) => IndexFile::Missing,
                 None => IndexFile::Written,
             },
+            sides: match &walked.index {
+                Some(index) => index.sides().to_vec(),
+                None => walked.sides,
+            },
             index: walked.index.map(Arc::new),
             live: 0,
         });
@@ -432,8 +452,8 @@ fn assemble(
     let chain = parts.chain;
     let start = parts.open.position();
     let files = chain.checkpoint_files;
+    let next_side = chain.sides.iter().max().map_or(1, |file| file + 1);
     let mut log = Log {
-        disk,
         partitions,
         segments,
         next: Next {
@@ -450,6 +470,8 @@ fn assemble(
         retention: super::upkeep::Retention::default(),
         jobs: Vec::new(),
         random: parts.random,
+        sides: Arc::new(Sides::new(disk.clone(), &spec, next_side)),
+        disk,
         spec,
     };
     log.write_missing_indexes();

@@ -4,7 +4,7 @@
 //! they are. Frames beyond the last mark wait in `tail`: recovery copies them before they count.
 
 use super::chain::{io_error, open_link, Chain, Link, OpenError};
-use super::frame::{decode_bind, Kind};
+use super::frame::{decode_bind, decode_side, Kind};
 use super::header::{index_name, FRAMES_START};
 use super::index::{BatchEntry, Directory, IndexStamp, SegmentIndex, Summary};
 use super::scan::{Frame, Scanner};
@@ -21,7 +21,11 @@ use std::collections::VecDeque;
 /// What a frame does to the state.
 #[derive(Clone, Debug)]
 pub(super) enum Effect {
-    Data { header: BatchHeader, batch_bytes: u32 },
+    Data {
+        header: BatchHeader,
+        /// The file that holds the batch when the frame does not.
+        side: Option<u64>,
+    },
     Bind(PartitionKey),
     LogStart(Offset),
     Mark,
@@ -37,6 +41,7 @@ pub(super) struct Found {
     pub partition: DenseId,
     pub leader_epoch: LeaderEpoch,
     pub append_time: Timestamp,
+    pub payload_bytes: u32,
     pub effect: Effect,
 }
 
@@ -44,8 +49,17 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) struct Walked {
     pub stamp: IndexStamp,
+    /// Side files from the index file, when that was used.
+    pub sides: Vec<u64>,
     /// `None` when the index file was used.
     pub index: Option<SegmentIndex>,
+}
+
+impl Walked {
+    pub fn refers_to(&self, file: u64) -> bool {
+        let sides = self.index.as_ref().map_or(&self.sides[..], SegmentIndex::sides);
+        sides.contains(&file)
+    }
 }
 
 /// The end of a log was not where its last link or file ended.
@@ -183,7 +197,7 @@ impl<'a> Replay<'a> {
         }
         self.settled = Position { segment: stamp.number, offset: stamp.end };
         self.settled_sequence = stamp.next_sequence;
-        self.walked.push(Walked { stamp, index: None });
+        self.walked.push(Walked { stamp, sides: directory.sides, index: None });
         Some(stamp.next_sequence)
     }
 
@@ -204,6 +218,7 @@ impl<'a> Replay<'a> {
     /// Scans a segment to its end, or to the end of the log. Returns the sequence expected next.
     fn scan(&mut self, disk: &dyn Disk, at: usize, link: &Link) -> Result<Sequence, OpenError> {
         let header = &link.header;
+        self.mark = self.mark.max(header.mark);
         let file = open_link(disk, link)?;
         let limit = link.end.unwrap_or(u32::MAX);
         let mut scanner =
@@ -214,7 +229,8 @@ impl<'a> Replay<'a> {
             end: FRAMES_START,
             next_sequence: header.first_sequence,
         };
-        self.walked.push(Walked { stamp, index: Some(SegmentIndex::default()) });
+        let index = Some(SegmentIndex::default());
+        self.walked.push(Walked { stamp, sides: Vec::new(), index });
         let mut bound = rustc_hash::FxHashSet::default();
         loop {
             // A sector that cannot be read ends the log like one that reads as something else.
@@ -284,9 +300,11 @@ impl<'a> Replay<'a> {
         let replayed = as_of.is_none_or(|as_of| found.end > as_of) && found.end > self.covered;
         let partition = self.partitions.get_mut(&id).filter(|_| !gone);
         match &found.effect {
-            Effect::Data { header, batch_bytes } => {
-                let entry = entry_of(found, header, *batch_bytes);
+            Effect::Data { header, side } => {
+                let entry = entry_of(found, header);
+                let entry = if side.is_some() { entry.in_side_file() } else { entry };
                 index.push(id, entry);
+                side.iter().for_each(|&file| index.push_side(file));
                 let Some(partition) = partition else { return };
                 partition.add_to_runs(found.end.segment, &entry);
                 if replayed {
@@ -319,6 +337,7 @@ impl<'a> Replay<'a> {
                 true => end.offset,
                 false => FRAMES_START,
             };
+            mark = mark.max(link.header.mark);
             let file = open_link(disk, link)?;
             let limit = link.end.unwrap_or(u32::MAX);
             let epoch = link.header.epoch;
@@ -334,7 +353,9 @@ impl<'a> Replay<'a> {
                 bytes += beyond.end - u64::from(from);
             }
         }
-        if mark > end && !self.spec.salvage {
+        // Of an empty last segment the start is reached: all before it has been found.
+        let start = Position { segment: last.header.number, offset: FRAMES_START };
+        if mark > end.max(start) && !self.spec.salvage {
             let (path, at) = (last.path.clone(), end.offset);
             return Err(OpenError::Damaged { path, at, mark });
         }
@@ -345,12 +366,12 @@ impl<'a> Replay<'a> {
     }
 }
 
-fn entry_of(found: &Found, header: &BatchHeader, batch_bytes: u32) -> BatchEntry {
+fn entry_of(found: &Found, header: &BatchHeader) -> BatchEntry {
     BatchEntry {
         base: header.base_offset,
         max_timestamp: header.max_timestamp,
         frame_at: found.at,
-        batch_bytes,
+        batch_bytes: header.bytes() as u32,
         last_delta: header.last_offset_delta as u32,
         leader_epoch: found.leader_epoch,
     }
@@ -375,7 +396,11 @@ fn replay_batch(
 fn understand(link_at: usize, link: &Link, frame: &Frame<'_>) -> Option<Found> {
     let header = &frame.header;
     let effect = match header.kind {
-        Kind::Data => {
+        Kind::Data | Kind::Side => {
+            let side = match header.kind {
+                Kind::Side => Some(decode_side(frame.payload)?),
+                _ => None,
+            };
             let batch = BatchHeader::parse(frame.payload).ok()?;
             let sane = batch.base_offset == header.base_offset
                 && batch.base_offset.0 >= 0
@@ -383,7 +408,7 @@ fn understand(link_at: usize, link: &Link, frame: &Frame<'_>) -> Option<Found> {
             if !sane {
                 return None;
             }
-            Effect::Data { header: batch, batch_bytes: header.payload_bytes }
+            Effect::Data { header: batch, side }
         }
         Kind::Bind => Effect::Bind(decode_bind(frame.payload)?),
         Kind::LogStart => Effect::LogStart(header.base_offset),
@@ -397,6 +422,7 @@ fn understand(link_at: usize, link: &Link, frame: &Frame<'_>) -> Option<Found> {
         partition: header.partition,
         leader_epoch: header.leader_epoch,
         append_time: header.append_time,
+        payload_bytes: header.payload_bytes,
         effect,
     })
 }

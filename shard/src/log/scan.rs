@@ -134,7 +134,8 @@ impl<'a> Scanner<'a> {
         if at >= self.window_at && at as usize + count <= have {
             return Ok(true);
         }
-        if at as u64 + count as u64 > u64::from(self.limit).min(self.file.len()?) {
+        let left = u64::from(self.limit).min(self.file.len()?).saturating_sub(u64::from(at));
+        if count as u64 > left {
             return Ok(false);
         }
         // Keep what is there of the wanted range: frames are read once, not twice.
@@ -146,14 +147,17 @@ impl<'a> Scanner<'a> {
             0
         };
         self.window_at = at;
-        self.window.resize(count.max(WINDOW_BYTES), 0);
+        self.window.resize(count.max(WINDOW_BYTES).min(left as usize), 0);
         let mut done = kept;
         while done < self.window.len() {
-            let read = self.file.read_at(u64::from(at) + done as u64, &mut self.window[done..])?;
-            if read == 0 {
-                break;
+            let read = self.file.read_at(u64::from(at) + done as u64, &mut self.window[done..]);
+            match read {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                // A bad sector behind what is asked for is met when it is asked for.
+                Err(_) if done >= count => break,
+                Err(error) => return Err(error),
             }
-            done += read;
         }
         self.window.truncate(done);
         Ok(done >= count)

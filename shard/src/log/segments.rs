@@ -72,9 +72,10 @@ impl Open {
         Sealed {
             stamp: IndexStamp { number, epoch, end, next_sequence },
             writer: Some(self.writer),
-            index: Some(Arc::new(self.index)),
             index_file: IndexFile::Missing,
             live: self.live,
+            sides: self.index.sides().to_vec(),
+            index: Some(Arc::new(self.index)),
         }
     }
 }
@@ -89,6 +90,8 @@ pub struct Sealed {
     pub index: Option<Arc<SegmentIndex>>,
     pub index_file: IndexFile,
     pub live: u32,
+    /// Side files that go with the segment.
+    pub sides: Vec<u64>,
 }
 
 /// Where the index file of a sealed segment stands.
@@ -138,11 +141,13 @@ impl Segments {
     }
 
     /// Takes the maps out of segments that lie more than `warm_bytes` behind the log's end.
-    pub fn cool(&mut self, open_bytes: u32, warm_bytes: u64) -> Vec<MapWriter> {
+    /// The map of one that is not durable to its end stays: its sync needs it.
+    pub fn cool(&mut self, open_bytes: u32, warm_bytes: u64, durable: Position) -> Vec<MapWriter> {
         let mut behind = u64::from(open_bytes);
         let mut maps = Vec::new();
         for sealed in self.sealed.values_mut().rev() {
-            if behind > warm_bytes {
+            let end = Position { segment: sealed.stamp.number, offset: sealed.stamp.end };
+            if behind > warm_bytes && end <= durable {
                 maps.extend(sealed.writer.take());
                 if sealed.index_file == IndexFile::Written {
                     sealed.index = None;

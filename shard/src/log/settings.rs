@@ -45,6 +45,8 @@ pub struct LogSettings {
     /// First segments have this size, later ones double up to the maximum. Bytes.
     pub segment_bytes_min: u32,
     pub segment_bytes_max: u32,
+    /// Larger batches are written to files of their own by a worker. Bytes.
+    pub inline_bytes_max: usize,
     /// Batches this close to the log's end are sent straight from the map. Bytes.
     pub warm_bytes: u64,
     /// Appends wait while this many bytes are not on stable storage, under `Flush::Commit`.
@@ -76,6 +78,7 @@ impl Default for LogSettings {
         LogSettings {
             segment_bytes_min: 8 << 20,
             segment_bytes_max: 256 << 20,
+            inline_bytes_max: 4 << 20,
             warm_bytes: 256 << 20,
             unsynced_bytes_max: 16 << 20,
             unsynced_bytes_max_relaxed: 256 << 20,

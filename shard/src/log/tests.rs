@@ -62,6 +62,19 @@ fn kept_for_ever(flush: Flush) -> PartitionSettings {
     PartitionSettings { flush, retention_ms: None, retention_bytes: None, internal: false }
 }
 
+fn any() -> crate::batch::Rules {
+    crate::batch::Rules {
+        message_bytes_max: 1 << 20,
+        timestamps: crate::batch::TimestampRule::Create {
+            before_max_ms: i64::MAX,
+            after_max_ms: i64::MAX,
+        },
+        keys_required: false,
+        zstd_allowed: true,
+        limits: crate::batch::Limits::default(),
+    }
+}
+
 fn batch_of(values: &[&[u8]], time: i64) -> Vec<u8> {
     let mut builder = BatchBuilder::new();
     for value in values {
@@ -269,4 +282,45 @@ fn damage_below_the_mark_is_refused_and_salvage_cuts_there() {
     };
     assert_eq!(path, segment);
     assert!(at <= 5_000 && at > 4_096, "{at}");
+}
+
+#[test]
+fn a_large_batch_lives_in_a_file_until_its_segment_goes() {
+    let folder = Folder::new();
+    let settings = LogSettings { inline_bytes_max: 1000, ..settings() };
+    let (mut log, _) = open(&folder.0, 1, settings.clone()).unwrap();
+    let id = log.log.attach(key(0), kept_for_ever(Flush::Commit));
+    let large = batch_of(&[&[b'x'; 2000]], 5);
+    let small = batch_of(&[b"y"], 6);
+    let sides = log.log.sides();
+    assert!(sides.is_large(large.len()) && !sides.is_large(small.len()));
+    log.append(id, &small);
+    let side = sides.write(&large, &any(), log.now.wall).unwrap();
+    let appended = log.log.append_side(id, &side, log.now).unwrap();
+    assert_eq!(appended.base_offset, Offset(1));
+    log.append(id, &small);
+    sides.write(&large, &any(), log.now.wall).unwrap();
+    log.work();
+    let ask = |from| ReadAsk {
+        from: Offset(from),
+        bytes_max: 10,
+        whole_first: true,
+        until: Until::HighWatermark,
+    };
+    assert_eq!(log.log.plan_read(id, &ask(0)).unwrap().slices.len(), 1);
+    let plan = log.log.plan_read(id, &ask(1)).unwrap();
+    let bytes = plan.cold.expect("read by a worker").run().unwrap();
+    let (header, body, _) = BatchHeader::split(&bytes).unwrap();
+    assert_eq!((header.base_offset, header.crc_with(body)), (Offset(1), header.crc));
+    for run in [2, 3] {
+        drop(log);
+        log = open(&folder.0, run, settings.clone()).unwrap().0;
+        let read = log.read_cold(id, 0);
+        assert_eq!(read.iter().map(|b| b.base_offset.0).collect::<Vec<_>>(), [0, 1, 2]);
+        log.work();
+    }
+    let sides = std::fs::read_dir(&folder.0).unwrap();
+    let sides =
+        sides.filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with("side"));
+    assert_eq!(sides.count(), 1, "the orphan is gone");
 }

@@ -9,7 +9,6 @@ use super::frame::{BIND_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES};
 use super::header::{SegmentHeader, FRAMES_START};
 use super::jobs::{stretches, Stretch, Work};
 use super::segments::{IndexFile, Open};
-use crate::batch::HEADER_BYTES;
 use crate::disk::MapWriter;
 use crate::ids::{DenseId, Offset, PartitionKey, Position, SegmentNumber, Timestamp};
 use crate::partition::Partition;
@@ -34,8 +33,6 @@ const SLICE_PARTITIONS: usize = 128;
 const SLICE_BYTES: usize = 256 << 10;
 /// Deltas may grow to this before a new base is written.
 const DELTAS_BYTES_MIN: usize = 256 << 10;
-
-const _: () = assert!(HEADER_BYTES >= BIND_BYTES, "`Log::write` has room for every head");
 
 /// The segment after the open one.
 #[derive(Debug)]
@@ -326,6 +323,7 @@ impl Log {
             run: self.spec.run,
             first_sequence: self.next_sequence,
             created: now.wall,
+            mark: self.commit.durable(),
         };
         let bytes_max = u64::from(self.spec.settings.segment_bytes_max);
         self.next.bytes = (u64::from(self.open.capacity()) * 2).min(bytes_max);
@@ -353,9 +351,7 @@ impl Log {
 
     fn cool(&mut self) {
         let warm_bytes = self.spec.settings.warm_bytes;
-        let unsynced = self.commit.unsynced_bytes();
-        // A map is needed until its last page is synced.
-        let maps = self.segments.cool(self.open.end, warm_bytes.max(unsynced * 2));
+        let maps = self.segments.cool(self.open.end, warm_bytes, self.commit.durable());
         if !maps.is_empty() {
             self.push_job(Work::Unmap { maps });
         }
@@ -392,9 +388,10 @@ impl Log {
             return;
         }
         let segments = dead.iter().map(|sealed| sealed.stamp.number).collect();
+        let sides = dead.iter().flat_map(|sealed| sealed.sides.iter().copied()).collect();
         let maps = dead.into_iter().filter_map(|sealed| sealed.writer).collect();
         self.push_job(Work::Unmap { maps });
-        self.push_job(Work::Delete { segments });
+        self.push_job(Work::Delete { segments, sides });
     }
 
     fn slice_of_checkpoint(&mut self) {
@@ -538,7 +535,11 @@ impl Log {
     ) -> Option<Offset> {
         let settings = partition.settings;
         let cutoff = settings.retention_ms.map(|ms| now.0.saturating_sub(ms));
-        let mut bytes = partition.batch_bytes();
+        // The run in the open segment counts batches that are below the log start already.
+        let start = partition.log_start();
+        let open = self.open.index.entries(id).iter().take_while(|entry| entry.end() <= start);
+        let past: u64 = open.map(|entry| u64::from(entry.batch_bytes)).sum();
+        let mut bytes = partition.batch_bytes().saturating_sub(past);
         let mut target = partition.log_start();
         let mut goes = |end: Offset, max_timestamp: Timestamp, batch_bytes: u64| {
             let old = cutoff.is_some_and(|cutoff| (0..cutoff).contains(&max_timestamp.0));

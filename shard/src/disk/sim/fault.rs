@@ -126,10 +126,7 @@ impl Plan {
     }
 
     pub fn lie(&mut self, op: Op, after: u64) {
-        assert!(
-            matches!(op, Op::Sync | Op::SyncMap | Op::SyncDir),
-            "{op:?} cannot lie"
-        );
+        assert!(matches!(op, Op::Sync | Op::SyncMap | Op::SyncDir), "{op:?} cannot lie");
         self.lies.insert(op, self.calls(op) + after);
     }
 
@@ -154,11 +151,7 @@ impl Plan {
             return Ok(Verdict::Fails { errno });
         }
         let lies = self.lies.get(&op).is_some_and(|first| call >= *first);
-        Ok(if lies {
-            Verdict::Lies
-        } else {
-            Verdict::Happens
-        })
+        Ok(if lies { Verdict::Lies } else { Verdict::Happens })
     }
 
     /// Forgets what waits; the counts go on.
@@ -193,11 +186,7 @@ pub struct Event {
 
 impl Event {
     pub fn new(op: Op, path: &Path, verdict: Verdict) -> Event {
-        Event {
-            op,
-            path: path.to_path_buf(),
-            verdict,
-        }
+        Event { op, path: path.to_path_buf(), verdict }
     }
 }
 

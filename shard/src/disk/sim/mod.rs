@@ -9,6 +9,7 @@
 //! Gaps: directories themselves are durable at once; a failed directory sync may be retried; a
 //! device that writes a whole sector wrongly is only simulated by `damage`.
 
+mod content;
 mod fault;
 mod names;
 mod node;
@@ -41,10 +42,7 @@ pub struct SimDisk {
 impl SimDisk {
     /// An empty disk; the seed decides what failing syncs and the kernel's own writes do.
     pub fn new(seed: u64) -> SimDisk {
-        SimDisk {
-            world: Arc::new(Mutex::new(World::new(seed))),
-            life: 0,
-        }
+        SimDisk { world: Arc::new(Mutex::new(World::new(seed))), life: 0 }
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
@@ -55,29 +53,20 @@ impl SimDisk {
     pub fn crash(&self, rng: &mut Rng) -> SimDisk {
         let mut world = self.world();
         world.crash(rng);
-        SimDisk {
-            world: self.world.clone(),
-            life: world.life,
-        }
+        SimDisk { world: self.world.clone(), life: world.life }
     }
 
     /// The process is killed now; the kernel keeps what it had cached, still not durable.
     pub fn kill(&self) -> SimDisk {
         let mut world = self.world();
         world.kill();
-        SimDisk {
-            world: self.world.clone(),
-            life: world.life,
-        }
+        SimDisk { world: self.world.clone(), life: world.life }
     }
 
     /// A disk of its own as `kill` would leave it; this one goes on undisturbed but for its rng.
     pub fn fork(&self) -> SimDisk {
         let world = self.world().copy();
-        SimDisk {
-            life: world.life,
-            world: Arc::new(Mutex::new(world)),
-        }
+        SimDisk { life: world.life, world: Arc::new(Mutex::new(world)) }
     }
 
     /// Counted steps so far: those that may change the disk.
@@ -101,9 +90,7 @@ impl SimDisk {
             Fault::Lie { op, after } => world.plan.lie(op, after),
             Fault::Stop { at } => world.plan.stop(at),
             Fault::BadSectors { path, from, to } => {
-                let (id, _) = world
-                    .node(&path)
-                    .expect("bad sectors are in an existing file");
+                let (id, _) = world.node(&path).expect("bad sectors are in an existing file");
                 world.by_id(id).make_bad(from..to);
             }
         }
@@ -146,19 +133,12 @@ impl SimDisk {
 
     /// The content the device holds of a file.
     pub fn durable(&self, path: &Path) -> Option<Vec<u8>> {
-        self.world()
-            .node(path)
-            .ok()
-            .map(|(_, node)| node.durable().to_vec())
+        self.world().node(path).ok().map(|(_, node)| node.durable().to_vec())
     }
 
     /// All files a process sees, in order.
     pub fn files(&self) -> Vec<PathBuf> {
-        self.world()
-            .names
-            .iter()
-            .map(|(path, _)| path.to_path_buf())
-            .collect()
+        self.world().names.iter().map(|(path, _)| path.to_path_buf()).collect()
     }
 
     /// The last steps, oldest first.
@@ -170,11 +150,7 @@ impl SimDisk {
 impl fmt::Debug for SimDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let world = self.world();
-        let state = if self.life == world.life {
-            "alive"
-        } else {
-            "dead"
-        };
+        let state = if self.life == world.life { "alive" } else { "dead" };
         write!(f, "SimDisk {state}, {world:?}")
     }
 }
@@ -201,9 +177,8 @@ impl Disk for SimDisk {
         let writer = MapWriter::new(world.new_map(path, bytes)?);
         let id = world.add_mapped(path, writer.map().clone());
         let dir = world.parent(path)?;
-        let synced = world
-            .sync_file(self.life, id, path)
-            .and_then(|()| world.sync_dir(self.life, dir));
+        let synced =
+            world.sync_file(self.life, id, path).and_then(|()| world.sync_dir(self.life, dir));
         if let Err(error) = synced {
             // What the real disk does: but a process that has ended cleans nothing up.
             if SimError::of(&error).is_none() {
@@ -242,14 +217,7 @@ impl Disk for SimDisk {
         world.plain_step(self.life, Op::Open, path)?;
         let (id, node) = world.node(path)?;
         let (disk, path) = (self.clone(), path.to_path_buf());
-        Ok(Arc::new(SimRead {
-            file: SimFile {
-                disk,
-                path,
-                id,
-                _hold: node.hold(),
-            },
-        }))
+        Ok(Arc::new(SimRead { file: SimFile { disk, path, id, _hold: node.hold() } }))
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
@@ -258,14 +226,7 @@ impl Disk for SimDisk {
         let id = world.add_empty(path)?;
         let hold = world.by_id(id).hold();
         let (disk, path) = (self.clone(), path.to_path_buf());
-        Ok(Box::new(SimWrite {
-            file: SimFile {
-                disk,
-                path,
-                id,
-                _hold: hold,
-            },
-        }))
+        Ok(Box::new(SimWrite { file: SimFile { disk, path, id, _hold: hold } }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -275,20 +236,14 @@ impl Disk for SimDisk {
         if from.parent() != Some(dir) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        world
-            .names
-            .rename(from, to)
-            .ok_or(io::ErrorKind::NotFound)?;
+        world.names.rename(from, to).ok_or(io::ErrorKind::NotFound)?;
         world.sync_dir(self.life, dir)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut world = self.world();
         world.plain_step(self.life, Op::Remove, path)?;
-        world
-            .remove(path)
-            .map(|_| ())
-            .ok_or(io::ErrorKind::NotFound.into())
+        world.remove(path).map(|_| ()).ok_or(io::ErrorKind::NotFound.into())
     }
 
     fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()> {
@@ -308,10 +263,7 @@ impl Disk for SimDisk {
         if !world.has_dir(dir) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Ok(Space {
-            free_bytes: world.free(),
-            total_bytes: world.capacity,
-        })
+        Ok(Space { free_bytes: world.free(), total_bytes: world.capacity })
     }
 }
 

@@ -14,19 +14,9 @@ pub struct NodeId(pub u64);
 /// A change of a directory that is not durable yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
-    Link {
-        path: PathBuf,
-        node: NodeId,
-    },
-    Unlink {
-        path: PathBuf,
-        node: NodeId,
-    },
-    Rename {
-        from: PathBuf,
-        to: PathBuf,
-        node: NodeId,
-    },
+    Link { path: PathBuf, node: NodeId },
+    Unlink { path: PathBuf, node: NodeId },
+    Rename { from: PathBuf, to: PathBuf, node: NodeId },
 }
 
 impl Change {
@@ -51,9 +41,7 @@ impl Names {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&Path, NodeId)> {
-        self.cached
-            .iter()
-            .map(|(path, node)| (path.as_path(), *node))
+        self.cached.iter().map(|(path, node)| (path.as_path(), *node))
     }
 
     pub fn durable(&self, path: &Path) -> Option<NodeId> {
@@ -83,18 +71,12 @@ impl Names {
 
     pub fn link(&mut self, path: &Path, node: NodeId) {
         self.cached.insert(path.to_path_buf(), node);
-        self.pending.push(Change::Link {
-            path: path.to_path_buf(),
-            node,
-        });
+        self.pending.push(Change::Link { path: path.to_path_buf(), node });
     }
 
     pub fn unlink(&mut self, path: &Path) -> Option<NodeId> {
         let node = self.cached.remove(path)?;
-        self.pending.push(Change::Unlink {
-            path: path.to_path_buf(),
-            node,
-        });
+        self.pending.push(Change::Unlink { path: path.to_path_buf(), node });
         Some(node)
     }
 
@@ -122,11 +104,7 @@ impl Names {
         let journal = rng.one_in(2);
         let first = rng.between(0, pending.len() as u64) as usize;
         for (index, change) in pending.into_iter().enumerate() {
-            let kept = if journal {
-                index < first
-            } else {
-                rng.one_in(2)
-            };
+            let kept = if journal { index < first } else { rng.one_in(2) };
             if kept {
                 self.apply(change);
             }
@@ -170,10 +148,7 @@ mod tests {
             .map(|seed| {
                 let mut names = names.clone();
                 names.crash(&mut Rng::new(seed));
-                names
-                    .iter()
-                    .map(|(path, node)| (path.to_path_buf(), node.0))
-                    .collect()
+                names.iter().map(|(path, node)| (path.to_path_buf(), node.0)).collect()
             })
             .collect()
     }

@@ -3,6 +3,7 @@
 //! Names are kept elsewhere (`names.rs`); faults are decided elsewhere (`fault.rs`). The device's
 //! content changes only in `sync`, `write_back`, `crash` and `damage`.
 
+use super::content::Content;
 use super::pages::{Pages, PAGE_BYTES, SECTOR_BYTES};
 use super::rng::Rng;
 use crate::disk::MapFile;
@@ -16,7 +17,7 @@ enum Cache {
     /// Nothing that differs from the device.
     Clean,
     Bytes {
-        bytes: Vec<u8>,
+        bytes: Content,
         dirty: Pages,
     },
     Map(Arc<MapFile>),
@@ -24,7 +25,7 @@ enum Cache {
 
 #[derive(Debug)]
 pub struct Node {
-    durable: Vec<u8>,
+    durable: Content,
     cache: Cache,
     /// Cloned by each open handle.
     open: Arc<()>,
@@ -44,12 +45,7 @@ impl Node {
     }
 
     fn with(cache: Cache) -> Node {
-        Node {
-            durable: Vec::new(),
-            cache,
-            open: Arc::new(()),
-            bad: Vec::new(),
-        }
+        Node { durable: Content::default(), cache, open: Arc::new(()), bad: Vec::new() }
     }
 
     pub fn is_map(&self, map: &MapFile) -> bool {
@@ -83,7 +79,7 @@ impl Node {
         }
     }
 
-    pub fn durable(&self) -> &[u8] {
+    pub fn durable(&self) -> &Content {
         &self.durable
     }
 
@@ -106,12 +102,10 @@ impl Node {
 
     fn copy_cached(&self, at: usize, into: &mut [u8]) {
         match &self.cache {
-            Cache::Clean => into.copy_from_slice(&self.durable[at..at + into.len()]),
-            Cache::Bytes { bytes, .. } => into.copy_from_slice(&bytes[at..at + into.len()]),
+            Cache::Clean => self.durable.read(at, into),
+            Cache::Bytes { bytes, .. } => bytes.read(at, into),
             Cache::Map(map) => {
-                map.memory()
-                    .expect("maps of this disk are simulated")
-                    .read(at, into);
+                map.memory().expect("maps of this disk are simulated").read(at, into);
             }
         }
     }
@@ -125,27 +119,21 @@ impl Node {
     pub fn append(&mut self, more: &[u8]) {
         let (bytes, dirty) = self.unmapped();
         let from = bytes.len();
-        bytes.extend_from_slice(more);
+        bytes.append(more);
         dirty.insert_range(from, bytes.len());
     }
 
     pub fn truncate(&mut self, to: usize) {
         let (bytes, dirty) = self.unmapped();
-        bytes.truncate(to);
+        bytes.resize(to);
         dirty.take_range(to.next_multiple_of(PAGE_BYTES), usize::MAX);
     }
 
     /// The cache of a file that is not mapped, as a copy of its own.
-    fn unmapped(&mut self) -> (&mut Vec<u8>, &mut Pages) {
-        assert!(
-            !matches!(self.cache, Cache::Map(_)),
-            "a mapped file is only stored to"
-        );
+    fn unmapped(&mut self) -> (&mut Content, &mut Pages) {
+        assert!(!matches!(self.cache, Cache::Map(_)), "a mapped file is only stored to");
         if matches!(self.cache, Cache::Clean) {
-            self.cache = Cache::Bytes {
-                bytes: self.durable.clone(),
-                dirty: Pages::default(),
-            };
+            self.cache = Cache::Bytes { bytes: self.durable.clone(), dirty: Pages::default() };
         }
         match &mut self.cache {
             Cache::Bytes { bytes, dirty } => (bytes, dirty),
@@ -160,10 +148,7 @@ impl Node {
             Cache::Bytes { dirty, .. } => dirty.take_range(from, to),
             Cache::Map(map) => {
                 let memory = map.memory();
-                memory
-                    .expect("maps of this disk are simulated")
-                    .dirty
-                    .take_range(from, to)
+                memory.expect("maps of this disk are simulated").dirty.take_range(from, to)
             }
         }
     }
@@ -177,7 +162,7 @@ impl Node {
 
     /// Makes the whole file durable, its length too.
     pub fn sync(&mut self) {
-        self.durable.resize(self.len(), 0);
+        self.durable.resize(self.len());
         self.sync_range(0, usize::MAX);
     }
 
@@ -207,7 +192,7 @@ impl Node {
     fn persist(&mut self, page: usize) {
         let end = ((page + 1) * PAGE_BYTES).min(self.len());
         if self.durable.len() < end {
-            self.durable.resize(end, 0);
+            self.durable.resize(end);
         }
         self.write_page(page, |_| true);
     }
@@ -219,10 +204,7 @@ impl Node {
             Cache::Bytes { dirty, .. } => dirty.insert_range(from, to),
             Cache::Map(map) => {
                 let memory = map.memory();
-                memory
-                    .expect("maps of this disk are simulated")
-                    .dirty
-                    .insert_range(from, to);
+                memory.expect("maps of this disk are simulated").dirty.insert_range(from, to);
             }
         }
     }
@@ -237,7 +219,7 @@ impl Node {
                 let mut sector = [0; SECTOR_BYTES];
                 let count = SECTOR_BYTES.min(to - at);
                 self.copy_cached(at, &mut sector[..count]);
-                self.durable[at..at + count].copy_from_slice(&sector[..count]);
+                self.durable.write(at, &sector[..count]);
             }
         }
     }
@@ -245,7 +227,7 @@ impl Node {
     /// Power is lost: each dirty page is lost, written or torn, and the cache is gone.
     pub fn crash(&mut self, rng: &mut Rng) {
         let length = self.length_after_crash(rng);
-        self.durable.resize(length, 0);
+        self.durable.resize(length);
         for page in self.take_dirty(0, usize::MAX) {
             match rng.below(3) {
                 0 => {}
@@ -287,18 +269,17 @@ impl Node {
     fn left_in_cache(&self) -> Cache {
         match &self.cache {
             Cache::Clean => Cache::Clean,
-            Cache::Bytes { bytes, dirty } => Cache::Bytes {
-                bytes: bytes.clone(),
-                dirty: dirty.clone(),
-            },
+            Cache::Bytes { bytes, dirty } => {
+                Cache::Bytes { bytes: bytes.clone(), dirty: dirty.clone() }
+            }
             Cache::Map(map) => {
-                let mut bytes = vec![0; map.bytes()];
                 let memory = map.memory().expect("maps of this disk are simulated");
-                memory.read(0, &mut bytes);
-                Cache::Bytes {
-                    bytes,
-                    dirty: memory.dirty.clone(),
-                }
+                let mut stored = vec![0; memory.dirty.end_byte().min(map.bytes())];
+                memory.read(0, &mut stored);
+                let mut bytes = Content::default();
+                bytes.append(&stored);
+                bytes.resize(map.bytes());
+                Cache::Bytes { bytes, dirty: memory.dirty.clone() }
             }
         }
     }
@@ -306,20 +287,17 @@ impl Node {
     /// The cache of a file that is not mapped forgets its clean pages: they are read from the
     /// device next time, which after a failed sync holds other bytes.
     pub fn evict(&mut self) {
-        let durable = &self.durable;
-        let Cache::Bytes { bytes, dirty } = &mut self.cache else {
-            return;
-        };
-        let mut kept = dirty.clone();
-        let kept = kept.take_range(0, usize::MAX);
-        for (page, cached) in bytes.chunks_mut(PAGE_BYTES).enumerate() {
+        let Cache::Bytes { bytes, dirty } = &mut self.cache else { return };
+        let mut device = self.durable.clone();
+        device.resize(bytes.len());
+        for page in dirty.clone().take_range(0, usize::MAX) {
             let from = page * PAGE_BYTES;
-            if kept.binary_search(&page).is_err() {
-                let device = durable.get(from..).unwrap_or_default();
-                let count = cached.len().min(device.len());
-                cached[..count].copy_from_slice(&device[..count]);
-            }
+            let mut kept = [0; PAGE_BYTES];
+            let count = PAGE_BYTES.min(bytes.len() - from);
+            bytes.read(from, &mut kept[..count]);
+            device.write(from, &kept[..count]);
         }
+        *bytes = device;
     }
 
     pub fn make_bad(&mut self, range: Range<u64>) {
@@ -332,13 +310,12 @@ impl Node {
 
     /// Changes bytes behind everybody's back, in the cache and on the device. Not of a map.
     pub fn damage(&mut self, at: usize, bytes: &[u8]) {
-        let range = at..at + bytes.len();
-        if let Some(durable) = self.durable.get_mut(range.clone()) {
-            durable.copy_from_slice(bytes);
+        if at + bytes.len() <= self.durable.len() {
+            self.durable.write(at, bytes);
         }
         match &mut self.cache {
             Cache::Clean => {}
-            Cache::Bytes { bytes: cached, .. } => cached[range].copy_from_slice(bytes),
+            Cache::Bytes { bytes: cached, .. } => cached.write(at, bytes),
             Cache::Map(_) => panic!("a mapped file is damaged after a crash or kill"),
         }
     }

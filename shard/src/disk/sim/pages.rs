@@ -9,13 +9,19 @@ pub const SECTOR_BYTES: usize = 512;
 
 /// Page numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pages(BTreeSet<usize>);
+pub struct Pages {
+    pages: BTreeSet<usize>,
+    /// Behind the last page that was ever in the set.
+    end: usize,
+}
 
 impl Pages {
     /// Adds the pages that hold the bytes `[from, to)`.
     pub fn insert_range(&mut self, from: usize, to: usize) {
         if from < to {
-            self.0.extend(from / PAGE_BYTES..to.div_ceil(PAGE_BYTES));
+            let end = to.div_ceil(PAGE_BYTES);
+            self.pages.extend(from / PAGE_BYTES..end);
+            self.end = self.end.max(end);
         }
     }
 
@@ -25,15 +31,20 @@ impl Pages {
             return Vec::new();
         }
         let pages = from / PAGE_BYTES..to.div_ceil(PAGE_BYTES);
-        let taken: Vec<usize> = self.0.range(pages).copied().collect();
+        let taken: Vec<usize> = self.pages.range(pages).copied().collect();
         for page in &taken {
-            self.0.remove(page);
+            self.pages.remove(page);
         }
         taken
     }
 
+    /// No byte from here on was ever written.
+    pub fn end_byte(&self) -> usize {
+        self.end * PAGE_BYTES
+    }
+
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.pages.len()
     }
 }
 

@@ -41,9 +41,7 @@ fn sim_error<T: fmt::Debug>(result: io::Result<T>) -> Option<SimError> {
 
 /// What `look` sees after many power losses of the same disk.
 fn outcomes<T: Ord>(disk: &SimDisk, look: impl Fn(SimDisk) -> T) -> BTreeSet<T> {
-    (0..300)
-        .map(|seed| look(disk.fork().crash(&mut Rng::new(seed))))
-        .collect()
+    (0..300).map(|seed| look(disk.fork().crash(&mut Rng::new(seed)))).collect()
 }
 
 #[test]
@@ -58,9 +56,7 @@ fn stores_are_read_at_once_and_durable_after_a_sync_of_their_range() {
     let durable = disk.durable(&path("s")).unwrap();
     assert_eq!(&durable[10..15], b"first");
     assert_eq!(&durable[2 * PAGE..2 * PAGE + 6], &[0; 6]);
-    let seen = outcomes(&disk, |disk| {
-        read(&disk, "s").unwrap()[2 * PAGE..][..6].to_vec()
-    });
+    let seen = outcomes(&disk, |disk| read(&disk, "s").unwrap()[2 * PAGE..][..6].to_vec());
     assert_eq!(seen, [vec![0; 6], b"second".to_vec()].into());
 }
 
@@ -75,10 +71,7 @@ fn a_power_loss_loses_keeps_or_tears_each_page_on_its_own() {
         let page = |page: usize| {
             let sectors = bytes[page * PAGE..][..PAGE].chunks(SECTOR_BYTES);
             sectors.map(|sector| {
-                assert!(
-                    sector.iter().all(|byte| *byte == sector[0]),
-                    "a sector is never torn"
-                );
+                assert!(sector.iter().all(|byte| *byte == sector[0]), "a sector is never torn");
                 u32::from(sector[0])
             })
         };
@@ -104,10 +97,7 @@ fn a_killed_process_leaves_its_cache_which_a_power_loss_may_still_take() {
     // The old map is cut off.
     writer.store(0, b"ghost");
     assert_eq!(&read(&next, "s").unwrap()[..5], b"bytes");
-    assert_eq!(
-        sim_error(disk.sync_map(writer.map(), 0, 5)),
-        Some(SimError::Dead)
-    );
+    assert_eq!(sim_error(disk.sync_map(writer.map(), 0, 5)), Some(SimError::Dead));
     assert_eq!(sim_error(disk.list(dir())), Some(SimError::Dead));
     let seen = outcomes(&next, |disk| read(&disk, "s").unwrap()[..5].to_vec());
     assert_eq!(seen, [vec![0; 5], b"bytes".to_vec()].into());
@@ -144,9 +134,7 @@ fn a_published_file_is_old_or_new_at_every_step_and_new_at_the_end() {
     let mut all = BTreeSet::new();
     for step in 0..steps {
         let disk = old.fork();
-        disk.inject(Fault::Stop {
-            at: disk.ops() + step,
-        });
+        disk.inject(Fault::Stop { at: disk.ops() + step });
         let result = disk.publish(&path("f"), b"new!");
         assert_eq!(sim_error(result), Some(SimError::Stopped));
         assert!(disk.is_stopped());
@@ -161,26 +149,16 @@ fn a_new_map_is_whole_once_made_and_may_be_short_or_absent_before() {
     let mut all = BTreeSet::new();
     for step in 0..3 {
         let disk = empty.fork();
-        disk.inject(Fault::Stop {
-            at: disk.ops() + step,
-        });
-        assert_eq!(
-            sim_error(disk.create_map(&path("s"), 100)),
-            Some(SimError::Stopped)
-        );
-        all.extend(outcomes(&disk, |disk| {
-            read(&disk, "s").ok().map(|bytes| bytes.len())
-        }));
+        disk.inject(Fault::Stop { at: disk.ops() + step });
+        assert_eq!(sim_error(disk.create_map(&path("s"), 100)), Some(SimError::Stopped));
+        all.extend(outcomes(&disk, |disk| read(&disk, "s").ok().map(|bytes| bytes.len())));
     }
     for length in [None, Some(0), Some(100)] {
         assert!(all.contains(&length), "{length:?}");
     }
     assert!(all.iter().flatten().all(|length| *length <= 100));
     empty.create_map(&path("s"), 100).unwrap();
-    assert_eq!(
-        outcomes(&empty, |disk| read(&disk, "s").unwrap()),
-        [vec![0; 100]].into()
-    );
+    assert_eq!(outcomes(&empty, |disk| read(&disk, "s").unwrap()), [vec![0; 100]].into());
 }
 
 #[test]
@@ -197,10 +175,7 @@ fn unsynced_appends_survive_in_any_length() {
         assert!(bytes[100..].iter().all(|byte| [0, 2].contains(byte)));
         bytes.len()
     });
-    assert!(
-        seen.contains(&100) && seen.contains(&10_100) && seen.len() > 10,
-        "{seen:?}"
-    );
+    assert!(seen.contains(&100) && seen.contains(&10_100) && seen.len() > 10, "{seen:?}");
 }
 
 #[test]
@@ -208,11 +183,7 @@ fn after_a_failed_sync_the_next_one_succeeds_and_writes_nothing() {
     let disk = disk();
     let mut writer = disk.create_map(&path("s"), PAGE as u64).unwrap();
     writer.store(0, b"lost");
-    disk.inject(Fault::Fail {
-        op: Op::SyncMap,
-        after: 0,
-        errno: EIO,
-    });
+    disk.inject(Fault::Fail { op: Op::SyncMap, after: 0, errno: EIO });
     assert_eq!(errno(disk.sync_map(writer.map(), 0, 4)), Some(EIO));
     disk.sync_map(writer.map(), 0, 4).unwrap();
     assert_eq!(&read(&disk, "s").unwrap()[..4], b"lost");
@@ -233,28 +204,18 @@ fn a_failed_file_sync_loses_what_it_covered() {
     let disk = disk();
     let mut file = disk.create(&path("f")).unwrap();
     file.append(b"lost").unwrap();
-    disk.inject(Fault::Fail {
-        op: Op::Sync,
-        after: 0,
-        errno: EIO,
-    });
+    disk.inject(Fault::Fail { op: Op::Sync, after: 0, errno: EIO });
     assert_eq!(errno(file.sync()), Some(EIO));
     file.sync().unwrap();
     disk.rename(&path("f"), &path("g")).unwrap();
-    assert_eq!(
-        outcomes(&disk, |disk| read(&disk, "g").unwrap()),
-        [vec![0; 4]].into()
-    );
+    assert_eq!(outcomes(&disk, |disk| read(&disk, "g").unwrap()), [vec![0; 4]].into());
 }
 
 #[test]
 fn a_sync_that_lies_promises_what_a_power_loss_takes() {
     let disk = disk();
     let mut writer = disk.create_map(&path("s"), PAGE as u64).unwrap();
-    disk.inject(Fault::Lie {
-        op: Op::SyncMap,
-        after: 1,
-    });
+    disk.inject(Fault::Lie { op: Op::SyncMap, after: 1 });
     writer.store(0, b"kept");
     disk.sync_map(writer.map(), 0, 4).unwrap();
     writer.store(600, b"gone");
@@ -271,11 +232,7 @@ fn a_sync_that_lies_promises_what_a_power_loss_takes() {
 fn a_failed_append_leaves_a_prefix() {
     let disk = disk();
     let mut file = disk.create(&path("f")).unwrap();
-    disk.inject(Fault::Fail {
-        op: Op::Append,
-        after: 1,
-        errno: EIO,
-    });
+    disk.inject(Fault::Fail { op: Op::Append, after: 1, errno: EIO });
     file.append(b"12").unwrap();
     assert_eq!(errno(file.append(b"345678")), Some(EIO));
     assert!(b"12345678".starts_with(&read(&disk, "f").unwrap()));
@@ -285,19 +242,11 @@ fn a_failed_append_leaves_a_prefix() {
 fn reads_stop_before_a_bad_sector_and_fail_in_it() {
     let disk = disk();
     disk.publish(&path("f"), &[3; 3_000]).unwrap();
-    disk.inject(Fault::BadSectors {
-        path: path("f"),
-        from: 1_024,
-        to: 2_048,
-    });
+    disk.inject(Fault::BadSectors { path: path("f"), from: 1_024, to: 2_048 });
     let check = |disk: &SimDisk, at: u64, expect: Result<usize, i32>| {
         let file = disk.open(&path("f")).unwrap();
         let found = file.read_at(at, &mut [0; 1_500]);
-        assert_eq!(
-            found.map_err(|error| error.raw_os_error().unwrap()),
-            expect,
-            "at {at}"
-        );
+        assert_eq!(found.map_err(|error| error.raw_os_error().unwrap()), expect, "at {at}");
     };
     let next = disk.crash(&mut Rng::new(0));
     check(&next, 0, Ok(1_024));
@@ -314,21 +263,12 @@ fn a_full_disk_refuses_maps_whole_and_appends_in_part() {
     let disk = disk();
     disk.set_capacity(10_000);
     let map = disk.create_map(&path("a"), 6_000).unwrap();
-    assert_eq!(
-        disk.space(dir()).unwrap(),
-        Space {
-            free_bytes: 4_000,
-            total_bytes: 10_000
-        }
-    );
+    assert_eq!(disk.space(dir()).unwrap(), Space { free_bytes: 4_000, total_bytes: 10_000 });
     let error = disk.create_map(&path("b"), 4_001).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     assert_eq!(disk.files(), [path("a")]);
     let mut file = disk.create(&path("c")).unwrap();
-    assert_eq!(
-        file.append(&[1; 5_000]).unwrap_err().kind(),
-        io::ErrorKind::StorageFull
-    );
+    assert_eq!(file.append(&[1; 5_000]).unwrap_err().kind(), io::ErrorKind::StorageFull);
     assert_eq!(read(&disk, "c").unwrap(), [1; 4_000]);
     // A mapped file keeps its blocks until the last reference goes.
     disk.remove(&path("a")).unwrap();
@@ -348,10 +288,7 @@ fn a_removed_file_may_return_until_the_directory_is_synced() {
     let disk = disk();
     disk.publish(&path("f"), b"f").unwrap();
     disk.remove(&path("f")).unwrap();
-    assert_eq!(
-        read(&disk, "f").unwrap_err().kind(),
-        io::ErrorKind::NotFound
-    );
+    assert_eq!(read(&disk, "f").unwrap_err().kind(), io::ErrorKind::NotFound);
     let seen = outcomes(&disk, |disk| read(&disk, "f").ok());
     assert_eq!(seen, [None, Some(b"f".to_vec())].into());
     disk.publish(&path("g"), b"g").unwrap();
@@ -364,17 +301,11 @@ fn a_cut_is_durable_when_it_returns_and_either_way_before() {
     disk.publish(&path("f"), b"123456").unwrap();
     let torn = disk.fork();
     torn.inject(Fault::Stop { at: torn.ops() + 1 });
-    assert_eq!(
-        sim_error(torn.truncate(&path("f"), 2)),
-        Some(SimError::Stopped)
-    );
+    assert_eq!(sim_error(torn.truncate(&path("f"), 2)), Some(SimError::Stopped));
     let seen = outcomes(&torn, |disk| read(&disk, "f").unwrap());
     assert_eq!(seen, [b"12".to_vec(), b"123456".to_vec()].into());
     disk.truncate(&path("f"), 2).unwrap();
-    assert_eq!(
-        outcomes(&disk, |disk| read(&disk, "f").unwrap()),
-        [b"12".to_vec()].into()
-    );
+    assert_eq!(outcomes(&disk, |disk| read(&disk, "f").unwrap()), [b"12".to_vec()].into());
 }
 
 #[test]
@@ -383,44 +314,17 @@ fn calls_that_make_no_sense_fail_as_on_a_real_disk() {
     let disk = disk();
     disk.publish(&path("f"), b"1").unwrap();
     let elsewhere = Path::new("/none/f");
-    assert_eq!(
-        kind(disk.create(elsewhere).map(drop)),
-        io::ErrorKind::NotFound
-    );
-    assert_eq!(
-        kind(disk.create_map(elsewhere, 1).map(drop)),
-        io::ErrorKind::NotFound
-    );
-    assert_eq!(
-        kind(disk.create_map(&path("f"), 1).map(drop)),
-        io::ErrorKind::AlreadyExists
-    );
-    assert_eq!(
-        kind(disk.open(elsewhere).map(drop)),
-        io::ErrorKind::NotFound
-    );
+    assert_eq!(kind(disk.create(elsewhere).map(drop)), io::ErrorKind::NotFound);
+    assert_eq!(kind(disk.create_map(elsewhere, 1).map(drop)), io::ErrorKind::NotFound);
+    assert_eq!(kind(disk.create_map(&path("f"), 1).map(drop)), io::ErrorKind::AlreadyExists);
+    assert_eq!(kind(disk.open(elsewhere).map(drop)), io::ErrorKind::NotFound);
     assert_eq!(kind(disk.remove(elsewhere)), io::ErrorKind::NotFound);
-    assert_eq!(
-        kind(disk.rename(&path("x"), &path("y"))),
-        io::ErrorKind::NotFound
-    );
-    assert_eq!(
-        kind(disk.truncate(&path("f"), 2)),
-        io::ErrorKind::InvalidInput
-    );
-    assert_eq!(
-        kind(disk.create_dir(&path("f"))),
-        io::ErrorKind::AlreadyExists
-    );
-    assert_eq!(
-        kind(disk.list(Path::new("/none")).map(drop)),
-        io::ErrorKind::NotFound
-    );
+    assert_eq!(kind(disk.rename(&path("x"), &path("y"))), io::ErrorKind::NotFound);
+    assert_eq!(kind(disk.truncate(&path("f"), 2)), io::ErrorKind::InvalidInput);
+    assert_eq!(kind(disk.create_dir(&path("f"))), io::ErrorKind::AlreadyExists);
+    assert_eq!(kind(disk.list(Path::new("/none")).map(drop)), io::ErrorKind::NotFound);
     let map = disk.create_map(&path("s"), 10).unwrap();
-    assert_eq!(
-        kind(disk.sync_map(map.map(), 0, 11)),
-        io::ErrorKind::InvalidInput
-    );
+    assert_eq!(kind(disk.sync_map(map.map(), 0, 11)), io::ErrorKind::InvalidInput);
 }
 
 /// A step of the property test, with small numbers so that they meet.

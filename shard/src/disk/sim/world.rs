@@ -60,11 +60,7 @@ impl World {
             write_back_one_in: self.write_back_one_in,
             names: self.names.clone(),
             dirs: self.dirs.clone(),
-            nodes: self
-                .nodes
-                .iter()
-                .map(|(id, node)| (*id, node.copy()))
-                .collect(),
+            nodes: self.nodes.iter().map(|(id, node)| (*id, node.copy())).collect(),
             next: self.next,
         }
     }
@@ -112,9 +108,7 @@ impl World {
 
     pub fn by_map(&mut self, map: &MapFile) -> io::Result<&mut Node> {
         let mut nodes = self.nodes.values_mut();
-        nodes
-            .find(|node| node.is_map(map))
-            .ok_or(io::ErrorKind::InvalidInput.into())
+        nodes.find(|node| node.is_map(map)).ok_or(io::ErrorKind::InvalidInput.into())
     }
 
     fn insert(&mut self, path: &Path, node: Node) -> NodeId {
@@ -135,9 +129,7 @@ impl World {
 
     pub fn parent<'a>(&self, path: &'a Path) -> io::Result<&'a Path> {
         let parent = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-        self.has_dir(parent)
-            .then_some(parent)
-            .ok_or(io::ErrorKind::NotFound.into())
+        self.has_dir(parent).then_some(parent).ok_or(io::ErrorKind::NotFound.into())
     }
 
     pub fn has_dir(&self, dir: &Path) -> bool {
@@ -145,17 +137,11 @@ impl World {
     }
 
     pub fn list(&self, dir: &Path) -> Vec<Entry> {
-        let files = self
-            .names
-            .iter()
-            .filter(|(path, _)| path.parent() == Some(dir));
+        let files = self.names.iter().filter(|(path, _)| path.parent() == Some(dir));
         let mut entries: Vec<Entry> = files
             .filter_map(|(path, id)| {
                 let name = path.file_name()?.to_str()?.to_owned();
-                Some(Entry {
-                    name,
-                    bytes: self.nodes.get(&id)?.len() as u64,
-                })
+                Some(Entry { name, bytes: self.nodes.get(&id)?.len() as u64 })
             })
             .collect();
         entries.sort();
@@ -273,22 +259,12 @@ impl World {
 
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "life {}, {:?}, {} names pending",
-            self.life,
-            self.plan,
-            self.names.pending()
-        )?;
+        writeln!(f, "life {}, {:?}, {} names pending", self.life, self.plan, self.names.pending())?;
         for (path, id) in self.names.iter() {
             let Some(node) = self.nodes.get(&id) else {
                 continue;
             };
-            let name = if self.names.durable(path) == Some(id) {
-                ""
-            } else {
-                ", name pending"
-            };
+            let name = if self.names.durable(path) == Some(id) { "" } else { ", name pending" };
             let (cached, durable) = (node.len(), node.durable().len());
             let dirty = node.dirty_pages();
             writeln!(
