@@ -238,9 +238,10 @@ impl<S: Service> Connection<S> {
         self.drained = false;
         match poll {
             Poll::Ready(Ok(got)) => {
+                let [byte] = byte;
                 if got > 0 {
                     self.input.prepare(&self.net.pool);
-                    self.input.push(byte[0]);
+                    self.input.push(byte);
                 }
                 Ok(Poll::Ready(got))
             }
@@ -328,7 +329,7 @@ impl<S: Service> Connection<S> {
     /// Moves answers into the output as far as their order allows.
     fn poll_answers(&mut self, cx: &mut Context) -> bool {
         let mut progress = false;
-        while self.output.bytes() < self.net.limits.reply_bytes_max {
+        while self.output.bytes() < self.net.limits.held_bytes_max {
             let Some(slot) = self.slots.front_mut() else { break };
             if let SlotState::Later(future) = &mut slot.state {
                 let Poll::Ready(finish) = future.as_mut().poll(cx) else { break };

@@ -1,7 +1,7 @@
 //! The connections of one core: their limits, their counts, and how to end them from outside.
 //!
-//! A connection's task does its own work; this is the list by which a core sweeps, drains and closes
-//! them, and the totals that bound what all of them hold together.
+//! A connection's task does its own work; this is the list by which a core sweeps, drains and
+//! closes them, and the totals that bound what all of them hold together.
 //!
 //! Gap: bytes of a frame that has not arrived whole count towards no budget of the core.
 
@@ -20,13 +20,10 @@ pub struct Limits {
     pub frame_bytes_max: usize,
     /// Requests of a connection without an answer.
     pub pending_max: usize,
-    /// Bytes of a connection's unanswered requests beyond which it is not read.
-    pub request_bytes_max: usize,
-    /// Bytes of a connection's unsent answers beyond which it is not read.
-    pub reply_bytes_max: usize,
+    /// Bytes of a connection's unanswered requests and unsent answers beyond which it is not read.
+    pub held_bytes_max: usize,
     /// The same over all connections of the core: beyond it, each has one request at a time.
-    pub core_request_bytes_max: usize,
-    pub core_reply_bytes_max: usize,
+    pub core_held_bytes_max: usize,
     /// Connections of the core, and from one address; more are closed as soon as accepted.
     pub connections_max: usize,
     pub connections_per_ip_max: usize,
@@ -42,16 +39,14 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             frame_bytes_max: 100 << 20,
-            pending_max: 256,
-            request_bytes_max: 16 << 20,
-            reply_bytes_max: 16 << 20,
-            core_request_bytes_max: 256 << 20,
-            core_reply_bytes_max: 256 << 20,
-            connections_max: 20_000,
+            pending_max: 1_000,
+            held_bytes_max: 64 << 20,
+            core_held_bytes_max: 512 << 20,
+            connections_max: 10_000,
             connections_per_ip_max: usize::MAX,
             setup_ms: 10_000,
             idle_ms: 600_000,
-            stalled_ms: 30_000,
+            stalled_ms: 60_000,
         }
     }
 }
@@ -97,6 +92,12 @@ pub struct Held {
     pub pending: usize,
     pub request_bytes: usize,
     pub reply_bytes: usize,
+}
+
+impl Held {
+    fn bytes(&self) -> usize {
+        self.request_bytes + self.reply_bytes
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,10 +261,8 @@ impl CoreNet {
         let (limits, own, all) = (&self.limits, control.held.get(), self.held.get());
         own == Held::default()
             || own.pending < limits.pending_max
-                && own.request_bytes < limits.request_bytes_max
-                && own.reply_bytes < limits.reply_bytes_max
-                && all.request_bytes < limits.core_request_bytes_max
-                && all.reply_bytes < limits.core_reply_bytes_max
+                && own.bytes() < limits.held_bytes_max
+                && all.bytes() < limits.core_held_bytes_max
     }
 
     /// Admits a connection unless there are as many as there may be.

@@ -245,7 +245,7 @@ fn wrong_lengths_and_panics_close_only_their_connection() {
 
 #[test]
 fn a_peer_that_does_not_receive_is_no_longer_read() {
-    let limits = Limits { reply_bytes_max: 4 << 20, ..Limits::default() };
+    let limits = Limits { held_bytes_max: 4 << 20, ..Limits::default() };
     let counters = check(limits, |address| {
         let mut stream = connect(address);
         let patience = Some(Duration::from_millis(300));
