@@ -3,7 +3,7 @@
 //! Whatever goes wrong ends in one line on standard error that says what to do, and status 1.
 //! Known gaps: `log dump` and `log salvage` are parsed only.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -46,7 +46,10 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let threads = config.threads(cpus);
     let one_line = |error: &dyn std::error::Error| vec![error.to_string()];
     let filter = EnvFilter::try_new(&config.log_level).map_err(|error| one_line(&error))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     log.try_init().map_err(|error| vec![error.to_string()])?;
     let cleared = preflight::check(&config, threads.cores).map_err(|error| one_line(&error))?;
     for warning in config.warnings().iter().chain(&cleared.warnings) {
