@@ -2,8 +2,8 @@
 //!
 //! Appends that a busy log does not take wait here in the order they came, and everything that
 //! comes after them waits too: the order of a partition never depends on luck. Placed batches wait
-//! for the commit in log order. A panic inside the log counts as its failure: it takes nothing more,
-//! and all who wait are told. Knows no sockets and no other cores.
+//! for the commit in log order. A panic inside the log counts as its failure: it takes nothing
+//! more, and all who wait are told. Knows no sockets and no other cores.
 
 use super::append::Group;
 use super::ask::Batch;
