@@ -25,7 +25,8 @@ pub trait Cores: 'static {
     /// The broker's clock.
     fn now(&self) -> Timestamp;
 
-    fn sleep(&self, ms: u64) -> Later<()>;
+    /// Resolves after `ms` milliseconds.
+    fn timer(&self, ms: u64) -> Later<()>;
 
     /// Appends batches, each to its partition. Called in the order in which requests take effect.
     fn append(&self, items: Vec<AppendItem>, wait: AppendWait) -> Appending;
