@@ -13,6 +13,6 @@ pub mod errors;
 pub mod handlers;
 pub mod metrics;
 pub mod net;
+pub mod preflight;
 pub mod protocol;
 pub mod runtime;
-pub mod preflight;

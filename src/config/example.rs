@@ -144,6 +144,7 @@ mod tests {
     fn the_example_file_gives_every_key_its_default() {
         let config = Config::from_toml(Path::new("config/basalt.toml"), EXAMPLE).unwrap();
         let default = Config::default();
+        assert_eq!(config.warnings(), [""; 0]);
         assert_eq!(config.entries.len(), KEYS.len());
         for (read, default) in config.entries.iter().zip(&default.entries) {
             assert_ne!(read.origin, Origin::Default, "{} is missing", read.key.name);

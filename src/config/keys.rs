@@ -98,7 +98,7 @@ keys! {
 data_dir: PathBuf = "data.dir", Kind::Path, "./basalt-data", Live,
     "The directory that holds the logs and everything else the broker keeps. One broker at a \
      time.";
-reserve_bytes: Option<u64> = "reserve.bytes", bytes(-1, NO_END), "-1", Live,
+reserve_bytes: Option<u64> = "reserve.bytes", bytes(-1, NO_END), "-1", Planned,
     "Disk space set aside for the broker's own records, so that deletions and retention still work \
      when the disk is full. -1: the larger of 16MiB and one segment. Never more than 1/8 of the \
      file system.";
@@ -145,6 +145,12 @@ log_background_sync_bytes: u64 = "log.background.sync.bytes", bytes(MIB, GIB), "
 log_unsynced_max_bytes: u64 = "log.unsynced.max.bytes", bytes(64 * KIB, GIB), "16MiB", Live,
     "With flush = \"commit\": bytes of a log that may wait for a sync before produces are held \
      back. More means more throughput and slower answers.";
+log_unsynced_relaxed_max_bytes: u64 = "log.unsynced.relaxed.max.bytes", bytes(64 * KIB, 16 * GIB),
+    "256MiB", Live,
+    "The same bound for a log on which nothing waits for syncs.";
+log_sync_interval_min_us: u64 = "log.sync.interval.min.us", count(0, 1_000_000), "1_000", Live,
+    "The least time between the starts of two syncs of a log, in microseconds, so that at a low \
+     rate they share pages.";
 log_sync_stall_ms: i64 = "log.sync.stall.ms", millis(10, HOUR), "1s", Live,
     "When a sync takes longer than this, produces to its log wait until it is done.";
 log_mark_idle_ms: i64 = "log.mark.idle.ms", millis(1, HOUR), "200ms", Live,
@@ -156,17 +162,17 @@ log_segment_bytes: u64 = "log.segment.bytes", bytes(MIB, GIB), "256MiB", Live,
      Kafka's per-partition segment.bytes. Segments are smaller while the log or the disk is small.";
 log_segment_initial_bytes: u64 = "log.segment.initial.bytes", bytes(64 * KIB, GIB), "8MiB", Live,
     "The size of a new log's first segment; the following ones double up to log.segment.bytes.";
-log_prefault_bytes: u64 = "log.prefault.bytes", bytes(64 * KIB, 256 * MIB), "8MiB", Live,
-    "How far ahead of the end of a log its memory is made ready.";
+log_prefault_bytes: u64 = "log.prefault.bytes", bytes(64 * KIB, 256 * MIB), "32MiB", Live,
+    "How far ahead of the end of a log its memory is made ready, at most.";
 log_warm_bytes: u64 = "log.warm.bytes", bytes(MIB, 64 * GIB), "256MiB", Live,
     "The last bytes of each log are sent to consumers straight from mapped memory; older ones are \
      read from the disk by a worker.";
 log_inline_max_bytes: u64 = "log.inline.max.bytes", bytes(64 * KIB, 256 * MIB), "4MiB", Live,
     "Larger batches are checked, written and synced by a worker into a file of their own.";
-log_index_cache_bytes: u64 = "log.index.cache.bytes", bytes(MIB, 64 * GIB), "64MiB", Live,
+log_index_cache_bytes: u64 = "log.index.cache.bytes", bytes(MIB, 64 * GIB), "64MiB", Planned,
     "Memory for the indexes of sealed segments, over all cores.";
 log_retention_check_interval_ms: i64 = "log.retention.check.interval.ms", millis(100, DAY),
-    "30s", Live,
+    "5s", Live,
     "How often a log looks for records that retention no longer keeps.";
 hot_bytes: u64 = "hot.bytes", bytes(0, NO_END), "8GiB", Planned,
     "How much recent history is kept as raw log after it has become part of a table.";
@@ -220,35 +226,32 @@ connection_unauthenticated_max_bytes: u64 = "connection.unauthenticated.max.byte
     bytes(4 * KIB, 16 * MIB), "64KiB", Planned,
     "The largest request before a client has authenticated, where it has to.";
 max_connections: u32 = "max.connections", count(1, 1_000_000), "10_000", Live,
-    "Connections the broker holds; more are closed at once.";
-max_connections_per_ip: Option<u32> = "max.connections.per.ip", count(-1, 1_000_000), "-1", Live,
+    "Connections one core holds; more are closed at once.";
+max_connections_per_ip: Option<u32> = "max.connections.per.ip", count(-1, 1_000_000), "-1", Planned,
     "Connections from one address. -1: no limit of its own.";
 connections_max_idle_ms: Option<i64> = "connections.max.idle.ms", millis(-1, NO_END), "10min",
     Live,
     "A connection without a request for this long is closed. -1: never.";
-connection_setup_ms: i64 = "connection.setup.ms", millis(100, HOUR), "10s", Live,
+connection_setup_ms: i64 = "connection.setup.ms", millis(100, HOUR), "10s", Planned,
     "A new connection whose first request is not complete by then is closed.";
-connection_stall_ms: i64 = "connection.stall.ms", millis(100, HOUR), "30s", Live,
-    "A connection that stops in the middle of a request, or takes none of its replies, for this \
-     long is closed.";
-connection_requests_max: u32 = "connection.requests.max", count(1, 100_000), "256", Live,
+connection_stall_ms: i64 = "connection.stall.ms", millis(100, HOUR), "1min", Live,
+    "A connection that takes none of its replies for this long is closed.";
+connection_requests_max: u32 = "connection.requests.max", count(1, 100_000), "1_000", Live,
     "Requests of one connection that may be waiting for their replies; the rest is not read yet.";
-connection_request_bytes: u64 = "connection.request.bytes", bytes(64 * KIB, 2 * GIB), "16MiB",
-    Live,
-    "Bytes of one connection's requests that may be in memory before no more are read. One request \
-     is always let in.";
-connection_reply_bytes: u64 = "connection.reply.bytes", bytes(64 * KIB, 2 * GIB), "16MiB", Live,
-    "Bytes of one connection's replies that may wait to be sent before no more requests are read.";
-core_request_bytes: u64 = "core.request.bytes", bytes(MIB, 64 * GIB), "256MiB", Live,
-    "Bytes of requests that may be in memory on one core, over all its connections.";
-core_reply_bytes: u64 = "core.reply.bytes", bytes(MIB, 64 * GIB), "256MiB", Live,
-    "Bytes of replies that may wait to be sent on one core, over all its connections.";
+connection_held_bytes: u64 = "connection.held.bytes", bytes(64 * KIB, 4 * GIB), "64MiB", Live,
+    "Bytes of one connection's unanswered requests and unsent replies beyond which nothing more is \
+     read from it. One request is always let in.";
+core_held_bytes: u64 = "core.held.bytes", bytes(MIB, 64 * GIB), "512MiB", Planned,
+    "The same bound for all connections of a core together.";
 fetch_max_bytes: u64 = "fetch.max.bytes", bytes(KIB, GIB), "55MiB", Live,
     "The most records one fetch is answered with, whatever the client asks for. The first batch is \
      always sent whole.";
 message_decompressed_max_bytes: u64 = "message.decompressed.max.bytes",
-    bytes(64 * KIB, 64 * GIB), "256MiB", Live,
+    bytes(64 * KIB, 64 * GIB), "128MiB", Live,
     "What the records of one batch may come to when decompressed; a batch beyond it is refused.";
+message_decompressed_ratio_max: u32 = "message.decompressed.ratio.max", count(1, 1_000_000),
+    "1_100", Live,
+    "How many times its size a compressed batch may grow when it comes to more than 2MiB.";
 producer_id_expiration_ms: i64 = "producer.id.expiration.ms", millis(1, NO_END), "1d", Live,
     "A partition forgets an idempotent producer that has not written to it for this long.";
 producers_max_per_partition: u32 = "producers.max.per.partition", count(1, 10_000_000), "10_000",

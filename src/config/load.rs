@@ -78,8 +78,11 @@ impl Config {
 
     /// What was asked for and does nothing yet, one line each.
     pub fn warnings(&self) -> Vec<String> {
-        let idle =
-            |entry: &&Entry| entry.key.effect == Effect::Planned && entry.origin != Origin::Default;
+        let idle = |entry: &&Entry| {
+            entry.key.effect == Effect::Planned
+                && entry.origin != Origin::Default
+                && entry.value != default_entry(entry.key).value
+        };
         let line = |entry: &Entry| {
             format!("{}: {} has no effect in this version", entry.origin, entry.key.name)
         };

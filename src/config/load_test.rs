@@ -9,11 +9,7 @@ fn read(text: &str) -> Result<Config, ConfigErrors> {
 }
 
 fn errors(text: &str) -> Vec<String> {
-    read(text)
-        .unwrap_err()
-        .iter()
-        .map(|error| error.to_string())
-        .collect()
+    read(text).unwrap_err().iter().map(|error| error.to_string()).collect()
 }
 
 #[test]
@@ -26,20 +22,10 @@ fn keys_may_be_dotted_nested_or_quoted() {
         "log = { segment = { bytes = 67_108_864 } }\ncores = 2",
     ] {
         let config = read(text).unwrap();
-        assert_eq!(
-            (config.log_segment_bytes, config.cores),
-            (64 << 20, 2),
-            "{text}"
-        );
+        assert_eq!((config.log_segment_bytes, config.cores), (64 << 20, 2), "{text}");
     }
     let config = read("log.cleanup.policy = [\"compact\", \"delete\"]").unwrap();
-    assert_eq!(
-        config.log_cleanup_policy,
-        Cleanup {
-            delete: true,
-            compact: true
-        }
-    );
+    assert_eq!(config.log_cleanup_policy, Cleanup { delete: true, compact: true });
     let config = read("flush = \"os\"\n\"flush.interval.ms\" = \"20ms\"").unwrap();
     assert_eq!((config.flush, config.flush_interval_ms), (Flush::Os, 20));
     assert!(read("[[view]]\nname = \"default\"").is_ok());
@@ -53,34 +39,19 @@ fn mistakes_in_a_file_name_the_place_and_the_way_out() {
             "\nlog.segment.byte = 1",
             "b.toml:2: unknown key log.segment.byte; did you mean log.segment.bytes?",
         ),
-        (
-            "\n\nlisteners = \"a\"",
-            "b.toml:3: unknown key listeners; did you mean listen?",
-        ),
+        ("\n\nlisteners = \"a\"", "b.toml:3: unknown key listeners; did you mean listen?"),
         (
             "cores = 2\nflush = \"never\"",
             "b.toml:2: flush = \"never\" is not allowed; give one of commit, interval, os",
         ),
-        (
-            "cores = -1",
-            "b.toml:1: cores = \"-1\" is out of bounds; give a number from 0 to 256",
-        ),
+        ("cores = -1", "b.toml:1: cores = \"-1\" is out of bounds; give a number from 0 to 256"),
         (
             "cores = 1.5",
             "b.toml:1: cores = \"1.5\" is not a whole number; give a number from 0 to 256",
         ),
-        (
-            "cores = [[1], [{}]]",
-            "b.toml:1: cores holds one value, not a table or a list of tables",
-        ),
-        (
-            "[cores]",
-            "b.toml:1: cores holds one value, not a table or a list of tables",
-        ),
-        (
-            "[cores]\nx = 1",
-            "b.toml:2: unknown key cores.x; did you mean cores?",
-        ),
+        ("cores = [[1], [{}]]", "b.toml:1: cores holds one value, not a table or a list of tables"),
+        ("[cores]", "b.toml:1: cores holds one value, not a table or a list of tables"),
+        ("[cores]\nx = 1", "b.toml:2: unknown key cores.x; did you mean cores?"),
         ("log = 5", "b.toml:1: unknown key log; did you mean http?"),
         (
             "flush = \"os\"\nflush.interval.ms = 5",
@@ -101,10 +72,7 @@ fn mistakes_in_a_file_name_the_place_and_the_way_out() {
             "b.toml:2: a [[view]] has no key listen yet; it takes name, all other keys stand at \
              the top",
         ),
-        (
-            "view = 1",
-            "b.toml:1: write the view as [[view]] with name = \"default\"",
-        ),
+        ("view = 1", "b.toml:1: write the view as [[view]] with name = \"default\""),
     ] {
         assert_eq!(errors(text), [expect], "{text}");
     }
@@ -155,25 +123,16 @@ fn later_layers_win_and_origins_are_kept() {
     let directory = std::env::temp_dir().join(format!("basalt-config-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let file = directory.join("layers.toml");
-    std::fs::write(
-        &file,
-        "cores = 1\nflush = \"os\"\nhttp = \"127.0.0.1:1\"\nhot.ms = 1\n",
-    )
-    .unwrap();
+    std::fs::write(&file, "cores = 1\nflush = \"os\"\nhttp = \"127.0.0.1:1\"\nhot.ms = 1\n")
+        .unwrap();
     let config = Config::load(&Sources {
         file: Some(&file),
-        flags: vec![
-            ("cores", "--cores", "2".into()),
-            ("flush", "--flush", "interval".into()),
-        ],
+        flags: vec![("cores", "--cores", "2".into()), ("flush", "--flush", "interval".into())],
         sets: vec!["flush=\"commit\"".into(), "http = ".into()],
     })
     .unwrap();
     std::fs::remove_dir_all(&directory).unwrap();
-    assert_eq!(
-        (config.cores, config.flush, &config.http),
-        (2, Flush::Commit, &None)
-    );
+    assert_eq!((config.cores, config.flush, &config.http), (2, Flush::Commit, &None));
     let origin = |name| config.entry(name).map(|entry| entry.origin.to_string());
     assert_eq!(origin("cores").as_deref(), Some("--cores"));
     assert_eq!(origin("flush").as_deref(), Some("--set"));
@@ -188,11 +147,7 @@ fn mistakes_on_the_command_line() {
     for (flag, set, expect) in [
         (None, "cores", "--set cores: write it as --set key=value"),
         (None, "=1", "--set =1: write it as --set key=value"),
-        (
-            None,
-            "core=1",
-            "--set: unknown key core; did you mean cores?",
-        ),
+        (None, "core=1", "--set: unknown key core; did you mean cores?"),
         (
             Some("many"),
             "cores=1",
@@ -201,23 +156,14 @@ fn mistakes_on_the_command_line() {
     ] {
         let sources = Sources {
             file: None,
-            flags: flag
-                .map(|v: &str| ("cores", "--cores", v.into()))
-                .into_iter()
-                .collect(),
+            flags: flag.map(|v: &str| ("cores", "--cores", v.into())).into_iter().collect(),
             sets: vec![set.into()],
         };
         assert_eq!(Config::load(&sources).unwrap_err().to_string(), expect);
     }
-    let missing = Sources {
-        file: Some(Path::new("/no/such.toml")),
-        ..Sources::default()
-    };
+    let missing = Sources { file: Some(Path::new("/no/such.toml")), ..Sources::default() };
     let error = Config::load(&missing).unwrap_err().to_string();
-    assert!(
-        error.starts_with("cannot read the configuration /no/such.toml: "),
-        "{error}"
-    );
+    assert!(error.starts_with("cannot read the configuration /no/such.toml: "), "{error}");
 }
 
 #[test]
@@ -225,19 +171,13 @@ fn defaults_are_what_the_documents_say() {
     let config = Config::default();
     assert_eq!(config.data_dir, PathBuf::from("./basalt-data"));
     assert_eq!(config.listen.to_string(), "127.0.0.1:9092");
-    assert_eq!(
-        (config.flush, config.advertise),
-        (Flush::Commit, Advertise::One)
-    );
+    assert_eq!((config.flush, config.advertise), (Flush::Commit, Advertise::One));
     assert_eq!(config.log_segment_bytes, 256 << 20);
     assert_eq!(config.log_inline_max_bytes, 4 << 20);
     assert_eq!(config.socket_request_max_bytes, 100 << 20);
     assert_eq!(config.message_max_bytes, 1_048_588);
     assert_eq!(config.log_retention_ms, Some(604_800_000));
-    assert_eq!(
-        (config.log_retention_bytes, config.reserve_bytes),
-        (None, None)
-    );
+    assert_eq!((config.log_retention_bytes, config.reserve_bytes), (None, None));
     assert_eq!(config.log_message_timestamp_before_max_ms, i64::MAX);
     assert!(config.warnings().is_empty());
 }
@@ -247,18 +187,8 @@ fn the_advertised_address_follows_the_bound_port() {
     for (listen, advertised, one, per_core) in [
         ("127.0.0.1:0", "", "127.0.0.1:5555", "127.0.0.1:5555"),
         ("127.0.0.1:9092", "", "127.0.0.1:5555", "127.0.0.1:5555"),
-        (
-            "0.0.0.0:9092",
-            "b.example:19092",
-            "b.example:19092",
-            "b.example:19094",
-        ),
-        (
-            "0.0.0.0:0",
-            "b.example:0",
-            "b.example:5555",
-            "b.example:5555",
-        ),
+        ("0.0.0.0:9092", "b.example:19092", "b.example:19092", "b.example:19094"),
+        ("0.0.0.0:0", "b.example:0", "b.example:5555", "b.example:5555"),
     ] {
         let text = format!("listen = \"{listen}\"\nadvertised = \"{advertised}\"\n");
         let config = read(&text).unwrap();

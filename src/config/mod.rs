@@ -7,6 +7,7 @@
 
 mod choice;
 pub mod describe;
+mod engine;
 mod error;
 mod example;
 mod keys;

@@ -21,7 +21,7 @@ const KAFKA_WORDS: &[(&str, &str)] = &[
     ("num.network.threads", "cores"),
     ("num.replica.fetchers", "cores"),
     ("port", "listen"),
-    ("queued.max.request.bytes", "core.request.bytes"),
+    ("queued.max.request.bytes", "core.held.bytes"),
     ("queued.max.requests", "connection.requests.max"),
     ("transactional.id.expiration.ms", "producer.id.expiration.ms"),
 ];

@@ -29,11 +29,7 @@ impl Config {
             0 => cpus.saturating_sub(cores).max(1),
             workers => workers as usize,
         };
-        Threads {
-            cores,
-            workers,
-            pinned: cores <= cpus,
-        }
+        Threads { cores, workers, pinned: cores <= cpus }
     }
 }
 
@@ -44,43 +40,18 @@ mod tests {
     #[test]
     fn defaults_leave_room_for_workers() {
         let config = Config::default();
-        for (cpus, cores, workers) in [
-            (0, 1, 1),
-            (1, 1, 1),
-            (2, 1, 1),
-            (3, 2, 1),
-            (4, 3, 1),
-            (8, 6, 2),
-            (16, 12, 4),
-        ] {
+        for (cpus, cores, workers) in
+            [(0, 1, 1), (1, 1, 1), (2, 1, 1), (3, 2, 1), (4, 3, 1), (8, 6, 2), (16, 12, 4)]
+        {
             let pinned = cpus >= 1;
-            assert_eq!(
-                config.threads(cpus),
-                Threads {
-                    cores,
-                    workers,
-                    pinned
-                },
-                "{cpus}"
-            );
+            assert_eq!(config.threads(cpus), Threads { cores, workers, pinned }, "{cpus}");
         }
     }
 
     #[test]
     fn what_is_asked_for_is_had() {
-        let config = Config {
-            cores: 4,
-            workers: 3,
-            ..Config::default()
-        };
-        assert_eq!(
-            config.threads(2),
-            Threads {
-                cores: 4,
-                workers: 3,
-                pinned: false
-            }
-        );
+        let config = Config { cores: 4, workers: 3, ..Config::default() };
+        assert_eq!(config.threads(2), Threads { cores: 4, workers: 3, pinned: false });
         assert!(config.threads(4).pinned);
     }
 }

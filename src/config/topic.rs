@@ -100,7 +100,7 @@ pub struct TopicSettings {
     /// `None`: for ever. Always `None` for a topic whose cleanup policy does not delete.
     pub retention_ms: Option<i64>,
     /// `None`: all. Always `None` for a topic whose cleanup policy does not delete.
-    pub retention_bytes: Option<i64>,
+    pub retention_bytes: Option<u64>,
     pub max_message_bytes: i32,
     /// Bounds one batch; segments themselves belong to the log, not to a topic.
     pub segment_bytes: i32,
@@ -155,7 +155,7 @@ impl TopicSettings {
         let settings = TopicSettings {
             cleanup,
             retention_ms: kept(layers.get("retention.ms")?),
-            retention_bytes: kept(layers.get("retention.bytes")?),
+            retention_bytes: kept(layers.get("retention.bytes")?).map(i64::unsigned_abs),
             max_message_bytes: layers.get("max.message.bytes")?,
             segment_bytes: layers.get("segment.bytes")?,
             timestamp_type: layers.get("message.timestamp.type")?,

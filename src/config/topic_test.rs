@@ -168,6 +168,10 @@ fn what_is_refused_says_why() {
         let error = given(&pairs, &Config::default()).unwrap_err();
         assert_eq!(error.to_string(), expect);
     }
+}
+
+#[test]
+fn no_value_and_too_much_of_one_are_refused() {
     let error = overrides([("flush", None)], &Config::default()).unwrap_err();
     assert_eq!(error.to_string(), "flush was given without a value");
     let long = "0:1,".repeat(5000);

@@ -183,7 +183,7 @@ impl Model {
 
     fn append_all(&self, items: &[AppendItem]) -> Later<Vec<Result<Appended, AppendRefusal>>> {
         let results: Vec<_> = items.iter().map(|item| self.append_one(item)).collect();
-        self.watchers.borrow_mut().drain(..).for_each(|watcher| fire(watcher));
+        self.watchers.borrow_mut().drain(..).for_each(fire);
         Box::pin(async move { results })
     }
 
@@ -249,6 +249,8 @@ impl Cores for Model {
         Box::pin(fired(receiver))
     }
 
+    // The outer future is the block, the inner one the results.
+    #[allow(clippy::async_yields_async)]
     fn append(&self, items: Vec<AppendItem>, _wait: AppendWait) -> Appending {
         match self.blocked.borrow_mut().take() {
             None => Appending::Taken(self.append_all(&items)),

@@ -22,10 +22,7 @@ pub struct DataLock {
 impl DataLock {
     /// Creates the directory if it is not there.
     pub fn take(dir: &Path) -> Result<DataLock, Refusal> {
-        let unusable = |source| Refusal::DataDir {
-            dir: dir.to_path_buf(),
-            source,
-        };
+        let unusable = |source| Refusal::DataDir { dir: dir.to_path_buf(), source };
         std::fs::create_dir_all(dir).map_err(unusable)?;
         let path = dir.join(LOCK_FILE);
         let mut options = OpenOptions::new();
@@ -34,16 +31,12 @@ impl DataLock {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                return Err(Refusal::Locked {
-                    dir: dir.to_path_buf(),
-                    pid: holder_pid(&mut file),
-                });
+                return Err(Refusal::Locked { dir: dir.to_path_buf(), pid: holder_pid(&mut file) });
             }
             Err(error) => return Err(unusable(error.into())),
         }
         file.set_len(0).map_err(unusable)?;
-        file.write_all(format!("{}\n", std::process::id()).as_bytes())
-            .map_err(unusable)?;
+        file.write_all(format!("{}\n", std::process::id()).as_bytes()).map_err(unusable)?;
         Ok(DataLock { _file: file })
     }
 }
@@ -68,21 +61,9 @@ const COPIES: &str =
 const REMOTE: &str = "is remote, and a server that does not answer stops the broker";
 
 const LACKING: &[FileSystem] = &[
-    FileSystem {
-        magic: 0x9123_683E,
-        name: "btrfs",
-        lack: COPIES,
-    },
-    FileSystem {
-        magic: 0x2FC1_2FC1,
-        name: "zfs",
-        lack: COPIES,
-    },
-    FileSystem {
-        magic: 0xCA45_1A4E,
-        name: "bcachefs",
-        lack: COPIES,
-    },
+    FileSystem { magic: 0x9123_683E, name: "btrfs", lack: COPIES },
+    FileSystem { magic: 0x2FC1_2FC1, name: "zfs", lack: COPIES },
+    FileSystem { magic: 0xCA45_1A4E, name: "bcachefs", lack: COPIES },
     FileSystem {
         magic: 0x0102_1994,
         name: "tmpfs",
@@ -98,26 +79,10 @@ const LACKING: &[FileSystem] = &[
         name: "overlay",
         lack: "is a container's own layer and goes away with it",
     },
-    FileSystem {
-        magic: 0x6969,
-        name: "nfs",
-        lack: REMOTE,
-    },
-    FileSystem {
-        magic: 0xFF53_4D42,
-        name: "cifs",
-        lack: REMOTE,
-    },
-    FileSystem {
-        magic: 0xFE53_4D42,
-        name: "smb2",
-        lack: REMOTE,
-    },
-    FileSystem {
-        magic: 0x0102_1997,
-        name: "9p",
-        lack: REMOTE,
-    },
+    FileSystem { magic: 0x6969, name: "nfs", lack: REMOTE },
+    FileSystem { magic: 0xFF53_4D42, name: "cifs", lack: REMOTE },
+    FileSystem { magic: 0xFE53_4D42, name: "smb2", lack: REMOTE },
+    FileSystem { magic: 0x0102_1997, name: "9p", lack: REMOTE },
     FileSystem {
         magic: 0x6573_5546,
         name: "fuse",
@@ -128,10 +93,7 @@ const LACKING: &[FileSystem] = &[
 /// A warning for a file system known to keep less than it says; an error for one that cannot
 /// allocate at all.
 pub(super) fn check_file_system(dir: &Path) -> Result<Option<String>, Refusal> {
-    let unusable = |source: io::Error| Refusal::DataDir {
-        dir: dir.to_path_buf(),
-        source,
-    };
+    let unusable = |source: io::Error| Refusal::DataDir { dir: dir.to_path_buf(), source };
     let stat = rustix::fs::statfs(dir).map_err(|error| unusable(error.into()))?;
     let lacking = lacking(stat.f_type as u64);
     let path = dir.join("allocate.tmp");
@@ -142,10 +104,7 @@ pub(super) fn check_file_system(dir: &Path) -> Result<Option<String>, Refusal> {
     // A full disk is met again, with its own words, when the log opens.
     if matches!(allocated, Err(Errno::OPNOTSUPP | Errno::NOSYS)) {
         let name = lacking.map_or("of an unknown kind", |found| found.name);
-        return Err(Refusal::NoFallocate {
-            dir: dir.to_path_buf(),
-            name,
-        });
+        return Err(Refusal::NoFallocate { dir: dir.to_path_buf(), name });
     }
     Ok(lacking.map(|found| {
         format!(
@@ -159,9 +118,7 @@ pub(super) fn check_file_system(dir: &Path) -> Result<Option<String>, Refusal> {
 
 fn lacking(magic: u64) -> Option<&'static FileSystem> {
     // The field is signed on some machines: only 32 bits count.
-    LACKING
-        .iter()
-        .find(|known| known.magic == magic & 0xFFFF_FFFF)
+    LACKING.iter().find(|known| known.magic == magic & 0xFFFF_FFFF)
 }
 
 #[cfg(test)]
@@ -241,10 +198,7 @@ mod tests {
             std::fs::create_dir_all(&dir).unwrap();
             let warning = check_file_system(&dir);
             std::fs::remove_dir_all(&dir).unwrap();
-            assert!(warning
-                .unwrap()
-                .unwrap()
-                .contains("is on tmpfs, which is memory"));
+            assert!(warning.unwrap().unwrap().contains("is on tmpfs, which is memory"));
         }
     }
 }

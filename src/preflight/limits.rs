@@ -22,9 +22,7 @@ const RING_ENTRIES: u32 = 128;
 pub(super) fn check_ring() -> Result<(), Refusal> {
     let ring = io_uring::IoUring::new(RING_ENTRIES).map_err(ring_refusal)?;
     let mut probe = io_uring::Probe::new();
-    ring.submitter()
-        .register_probe(&mut probe)
-        .map_err(ring_refusal)?;
+    ring.submitter().register_probe(&mut probe).map_err(ring_refusal)?;
     use io_uring::opcode;
     for (code, operation) in [
         (opcode::PollAdd::CODE, "wait for sockets"),
@@ -54,15 +52,11 @@ fn ring_refusal(source: io::Error) -> Refusal {
 fn ring_refusal_of(source: io::Error, disabled: &str) -> Refusal {
     match Errno::from_io_error(&source) {
         Some(Errno::PERM | Errno::ACCESS) if !matches!(disabled, "" | "0") => {
-            Refusal::RingDisabled {
-                setting: disabled.to_string(),
-            }
+            Refusal::RingDisabled { setting: disabled.to_string() }
         }
         Some(Errno::PERM | Errno::ACCESS) => Refusal::RingDenied,
         Some(Errno::NOSYS) => Refusal::RingMissing,
-        Some(Errno::NOMEM) => Refusal::MemlockTooLow {
-            kib: memlock_bytes() / 1024,
-        },
+        Some(Errno::NOMEM) => Refusal::MemlockTooLow { kib: memlock_bytes() / 1024 },
         _ => Refusal::Ring { source },
     }
 }
@@ -87,9 +81,7 @@ pub(super) fn check_memlock() -> Result<(), Refusal> {
 }
 
 fn memlock_bytes() -> u64 {
-    rustix::process::getrlimit(Resource::Memlock)
-        .current
-        .unwrap_or(u64::MAX)
+    rustix::process::getrlimit(Resource::Memlock).current.unwrap_or(u64::MAX)
 }
 
 /// Raises the number of files that may be open to the hard limit; a warning when the connections
@@ -99,16 +91,11 @@ pub(super) fn raise_open_files(connections: u64) -> Option<String> {
     let target = limit.maximum.unwrap_or(NOFILE_MAX).min(NOFILE_MAX);
     let current = limit.current.unwrap_or(u64::MAX);
     if current < target {
-        let raised = Rlimit {
-            current: Some(target),
-            maximum: limit.maximum,
-        };
+        let raised = Rlimit { current: Some(target), maximum: limit.maximum };
         // A refusal shows in the number read back.
         let _refused = rustix::process::setrlimit(Resource::Nofile, raised);
     }
-    let files = rustix::process::getrlimit(Resource::Nofile)
-        .current
-        .unwrap_or(u64::MAX);
+    let files = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     few_files(files, connections)
 }
 
@@ -148,9 +135,6 @@ mod tests {
     fn few_open_files_are_a_warning() {
         assert_eq!(few_files(30_000, 20_000), None);
         let warning = few_files(1024, 20_000).unwrap();
-        assert!(
-            warning.contains("only 1024 files") && warning.contains("21024"),
-            "{warning}"
-        );
+        assert!(warning.contains("only 1024 files") && warning.contains("21024"), "{warning}");
     }
 }

@@ -75,16 +75,9 @@ pub enum Refusal {
     #[error(
         "{address} is in use: stop what listens there, or choose another with {flag} HOST:PORT"
     )]
-    PortInUse {
-        address: SocketAddr,
-        flag: &'static str,
-    },
+    PortInUse { address: SocketAddr, flag: &'static str },
     #[error("cannot listen on {address}: {source}; choose another with {flag} HOST:PORT")]
-    Listen {
-        address: String,
-        flag: &'static str,
-        source: io::Error,
-    },
+    Listen { address: String, flag: &'static str, source: io::Error },
     #[error(
         "{cores} cores need a port each from {first} on, and 65535 is the last: choose a lower one \
          or fewer --cores"
@@ -104,7 +97,7 @@ pub fn check(config: &Config, cores: usize) -> Result<Cleared, Refusal> {
     let mut warnings = Vec::new();
     limits::check_memlock()?;
     limits::check_ring()?;
-    warnings.extend(limits::raise_open_files(u64::from(config.max_connections)));
+    warnings.extend(limits::raise_open_files(u64::from(config.max_connections) * cores as u64));
     let lock = DataLock::take(&config.data_dir)?;
     warnings.extend(data_dir::check_file_system(&config.data_dir)?);
     let listen = ports::resolve(&config.listen, "--listen")?;
@@ -118,12 +111,7 @@ pub fn check(config: &Config, cores: usize) -> Result<Cleared, Refusal> {
     if let Some(http) = http {
         ports::check_port(http, "--http")?;
     }
-    Ok(Cleared {
-        lock,
-        listen,
-        http,
-        warnings,
-    })
+    Ok(Cleared { lock, listen, http, warnings })
 }
 
 /// The kernel's release, like "6.18.44", for the banner.

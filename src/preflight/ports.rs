@@ -8,19 +8,11 @@ use crate::config::{Advertise, Config, HostPort};
 
 /// The address to listen on; of several the first of IPv4, as clients told a name expect.
 pub(super) fn resolve(at: &HostPort, flag: &'static str) -> Result<SocketAddr, Refusal> {
-    let failed = |source| Refusal::Listen {
-        address: at.to_string(),
-        flag,
-        source,
-    };
-    let found: Vec<SocketAddr> = (at.host.as_str(), at.port)
-        .to_socket_addrs()
-        .map_err(failed)?
-        .collect();
+    let failed = |source| Refusal::Listen { address: at.to_string(), flag, source };
+    let found: Vec<SocketAddr> =
+        (at.host.as_str(), at.port).to_socket_addrs().map_err(failed)?.collect();
     let ipv4 = found.iter().find(|address| address.is_ipv4());
-    ipv4.or(found.first())
-        .copied()
-        .ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
+    ipv4.or(found.first()).copied().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
 }
 
 /// Every address the cores will listen on.
@@ -32,19 +24,14 @@ pub(super) fn addresses(
     if config.advertise == Advertise::One || listen.port() == 0 {
         return Ok(vec![listen]);
     }
-    let advertised = config
-        .advertised
-        .as_ref()
-        .map_or(0, |advertised| advertised.port);
+    let advertised = config.advertised.as_ref().map_or(0, |advertised| advertised.port);
     for first in [listen.port(), advertised] {
         if usize::from(first) + cores > usize::from(u16::MAX) + 1 {
             return Err(Refusal::PortRange { first, cores });
         }
     }
     let ports = (listen.port()..=u16::MAX).take(cores);
-    Ok(ports
-        .map(|port| SocketAddr::new(listen.ip(), port))
-        .collect())
+    Ok(ports.map(|port| SocketAddr::new(listen.ip(), port)).collect())
 }
 
 /// Listens for a moment without SO_REUSEPORT. The cores listen with it, so a second broker of the
@@ -55,11 +42,7 @@ pub(super) fn check_port(address: SocketAddr, flag: &'static str) -> Result<(), 
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             Err(Refusal::PortInUse { address, flag })
         }
-        Err(source) => Err(Refusal::Listen {
-            address: address.to_string(),
-            flag,
-            source,
-        }),
+        Err(source) => Err(Refusal::Listen { address: address.to_string(), flag, source }),
     }
 }
 
@@ -77,22 +60,14 @@ mod tests {
              HOST:PORT"
         );
         assert_eq!(refused, expect);
-        let nowhere = check_port("192.0.2.1:0".parse().unwrap(), "--http")
-            .unwrap_err()
-            .to_string();
-        assert!(
-            nowhere.starts_with("cannot listen on 192.0.2.1:0: "),
-            "{nowhere}"
-        );
+        let nowhere = check_port("192.0.2.1:0".parse().unwrap(), "--http").unwrap_err().to_string();
+        assert!(nowhere.starts_with("cannot listen on 192.0.2.1:0: "), "{nowhere}");
     }
 
     #[test]
     fn every_core_needs_its_port() {
         let listen: SocketAddr = "127.0.0.1:65534".parse().unwrap();
-        let per_core = Config {
-            advertise: Advertise::PerCore,
-            ..Config::default()
-        };
+        let per_core = Config { advertise: Advertise::PerCore, ..Config::default() };
         let ports = |config: &Config, cores| -> Result<Vec<u16>, String> {
             let found = addresses(config, listen, cores).map_err(|error| error.to_string())?;
             Ok(found.iter().map(SocketAddr::port).collect())
@@ -100,9 +75,6 @@ mod tests {
         assert_eq!(ports(&Config::default(), 3), Ok(vec![65534]));
         assert_eq!(ports(&per_core, 2), Ok(vec![65534, 65535]));
         let refused = ports(&per_core, 3).unwrap_err();
-        assert!(
-            refused.starts_with("3 cores need a port each from 65534 on"),
-            "{refused}"
-        );
+        assert!(refused.starts_with("3 cores need a port each from 65534 on"), "{refused}");
     }
 }

@@ -1,0 +1,139 @@
+//! The configuration in the engine's own terms.
+//!
+//! The engine takes plain settings and knows no keys; here each of its settings is given the key it
+//! comes from, in one place for boot, for new topics and for changed ones.
+
+use shard::batch::{Limits, Rules, TimestampRule};
+use shard::log::{LogSettings, PartitionSettings};
+
+use super::choice::{Flush, TimestampType};
+use super::keys::Config;
+use super::topic::TopicSettings;
+
+impl Config {
+    pub fn log_settings(&self) -> LogSettings {
+        LogSettings {
+            segment_bytes_min: bounded(self.log_segment_initial_bytes),
+            segment_bytes_max: bounded(self.log_segment_bytes),
+            inline_bytes_max: usize::try_from(self.log_inline_max_bytes).unwrap_or(usize::MAX),
+            warm_bytes: self.log_warm_bytes,
+            unsynced_bytes_max: self.log_unsynced_max_bytes,
+            unsynced_bytes_max_relaxed: self.log_unsynced_relaxed_max_bytes,
+            background_sync_ms: self.log_background_sync_ms.unsigned_abs(),
+            background_sync_bytes: self.log_background_sync_bytes,
+            sync_interval_min_us: self.log_sync_interval_min_us,
+            mark_idle_ms: self.log_mark_idle_ms.unsigned_abs(),
+            sync_stall_ms: self.log_sync_stall_ms.unsigned_abs(),
+            prefault_bytes_max: bounded(self.log_prefault_bytes),
+            retention_check_ms: self.log_retention_check_interval_ms.unsigned_abs(),
+            producers_max: self.producers_max_per_partition as usize,
+            producer_expiry_ms: self.producer_id_expiration_ms,
+        }
+    }
+
+    /// What a batch may come to when it is decompressed.
+    pub fn decompression_limits(&self) -> Limits {
+        Limits {
+            bytes_max: usize::try_from(self.message_decompressed_max_bytes).unwrap_or(usize::MAX),
+            ratio_max: self.message_decompressed_ratio_max as usize,
+            ..Limits::default()
+        }
+    }
+}
+
+impl TopicSettings {
+    /// For a partition of the topic; `internal` for the broker's own topics.
+    pub fn partition(&self, internal: bool) -> PartitionSettings {
+        PartitionSettings {
+            flush: self.flush.into(),
+            retention_ms: self.retention_ms,
+            retention_bytes: self.retention_bytes,
+            internal,
+        }
+    }
+
+    /// What a produced batch is held to. `zstd_allowed` depends on the request's version.
+    pub fn rules(&self, limits: Limits, zstd_allowed: bool) -> Rules {
+        Rules {
+            message_bytes_max: usize::try_from(self.max_message_bytes).unwrap_or(0),
+            timestamps: match self.timestamp_type {
+                TimestampType::LogAppendTime => TimestampRule::Append,
+                TimestampType::CreateTime => TimestampRule::Create {
+                    before_max_ms: self.timestamp_before_max_ms,
+                    after_max_ms: self.timestamp_after_max_ms,
+                },
+            },
+            keys_required: self.cleanup.compact,
+            zstd_allowed,
+            limits,
+        }
+    }
+}
+
+impl From<Flush> for shard::log::Flush {
+    fn from(flush: Flush) -> shard::log::Flush {
+        match flush {
+            Flush::Commit => shard::log::Flush::Commit,
+            Flush::Interval => shard::log::Flush::Interval,
+            Flush::Os => shard::log::Flush::Os,
+        }
+    }
+}
+
+/// The keys' bounds are below; a test tries their upper ends.
+fn bounded(bytes: u64) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::topic::Overrides;
+    use crate::config::{Kind, KEYS};
+
+    #[test]
+    fn the_defaults_are_the_engines() {
+        let config = Config::default();
+        assert_eq!(config.log_settings(), LogSettings::default());
+        let (ours, engines) = (config.decompression_limits(), Limits::default());
+        assert_eq!((ours.bytes_max, ours.ratio_max), (engines.bytes_max, engines.ratio_max));
+    }
+
+    #[test]
+    fn sizes_the_engine_keeps_in_32_bits_have_bounds_that_fit() {
+        for name in ["log.segment.bytes", "log.segment.initial.bytes", "log.prefault.bytes"] {
+            let key = KEYS.iter().find(|key| key.name == name).unwrap();
+            let Kind::Bytes { max, .. } = key.kind else { panic!("{name}") };
+            assert!(max <= i64::from(u32::MAX), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_topics_settings_reach_its_partitions_and_batches() {
+        let config = Config::default();
+        let mut given = Overrides::new();
+        for (name, value) in [
+            ("cleanup.policy", "compact,delete"),
+            ("flush", "os"),
+            ("retention.bytes", "10"),
+            ("max.message.bytes", "20"),
+        ] {
+            given.insert(name.to_string(), value.to_string());
+        }
+        let settings = TopicSettings::resolve(&given, &config).unwrap();
+        let partition = settings.partition(false);
+        assert_eq!(partition.flush, shard::log::Flush::Os);
+        assert_eq!(partition.retention_bytes, Some(10));
+        assert_eq!(partition.retention_ms, Some(604_800_000));
+        let rules = settings.rules(config.decompression_limits(), true);
+        assert_eq!((rules.message_bytes_max, rules.keys_required), (20, true));
+        assert_eq!(
+            rules.timestamps,
+            TimestampRule::Create { before_max_ms: i64::MAX, after_max_ms: 3_600_000 }
+        );
+        given.insert("message.timestamp.type".into(), "LogAppendTime".into());
+        let settings = TopicSettings::resolve(&given, &config).unwrap();
+        let rules = settings.rules(config.decompression_limits(), false);
+        assert_eq!(rules.timestamps, TimestampRule::Append);
+    }
+}
