@@ -61,6 +61,7 @@ const BROKER: &[&str] = &[
     "main",
     "metrics",
     "net",
+    "preflight",
     "protocol",
     "query",
     "quota",
