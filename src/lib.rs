@@ -9,6 +9,8 @@ pub mod catalog;
 pub mod cli;
 pub mod config;
 pub mod cores;
+pub mod errors;
+pub mod handlers;
 pub mod metrics;
 pub mod net;
 pub mod preflight;

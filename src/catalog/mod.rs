@@ -18,7 +18,7 @@ pub use create::{CreateOutcome, CreateRefusal, Created, NewTopic};
 pub use delete::{DeleteOutcome, DeleteRefusal, Deleted, TopicRef};
 pub use image::{CatalogImage, Topic, TopicLookup};
 pub use machine::{Answer, Command, Machine, Rules, Step};
-pub use name::{is_internal, NameProblem};
+pub use name::{is_internal, name_problem, NameProblem};
 pub use record::{Record, RecordError, TopicRecord};
 
 use shard::ids::PartitionKey;

@@ -38,6 +38,11 @@ pub fn check(name: &str) -> Result<(), NameProblem> {
     }
 }
 
+/// What keeps a topic from having this name.
+pub fn name_problem(name: &str) -> Option<NameProblem> {
+    check(name).err()
+}
+
 /// The problem goes into replies and logs, so no control character does.
 fn printable(letter: char) -> char {
     if letter.is_control() {

@@ -10,9 +10,11 @@ use super::front::{
     PartitionRefusal, ReadRequest, TimeItem, WatchItem,
 };
 use crate::catalog::{Answer, CatalogImage, Command, Topic};
+use bytes::Bytes;
 use futures_channel::oneshot::Sender;
+use shard::batch::Rules;
 use shard::ids::{LeaderEpoch, Offset};
-use shard::log::{ReadPlan, TimeSeek};
+use shard::log::{ReadPlan, SideBatch, TimeSeek};
 use std::sync::Arc;
 
 pub type AppendAnswer = Result<Appended, AppendRefusal>;
@@ -24,11 +26,35 @@ pub type EpochItem = (PartitionAt, LeaderEpoch);
 pub type EpochAnswer = Result<Option<(LeaderEpoch, Offset)>, PartitionRefusal>;
 pub type CatalogAnswer = Result<Answer, CatalogDown>;
 
+/// One batch on its way to its owner.
+#[derive(Debug)]
+pub struct Item {
+    pub at: PartitionAt,
+    pub batch: Batch,
+}
+
+#[derive(Debug)]
+pub enum Batch {
+    /// As the client sent it, to be checked by the owner.
+    Inline { records: Bytes, rules: Rules },
+    /// Checked by a worker and durable in a file of its own.
+    Side(SideBatch),
+    /// Refused by the worker that was to write it.
+    Refused(AppendRefusal),
+}
+
+impl From<AppendItem> for Item {
+    fn from(item: AppendItem) -> Item {
+        let AppendItem { at, records, rules } = item;
+        Item { at, batch: Batch::Inline { records, rules } }
+    }
+}
+
 /// A message between cores.
 #[derive(Debug)]
 pub enum Ask {
     Append {
-        items: Vec<AppendItem>,
+        items: Vec<Item>,
         wait: AppendWait,
         reply: Sender<Vec<AppendAnswer>>,
     },

@@ -9,9 +9,7 @@
 use super::ask::{Ask, CatalogAnswer, ImageChange};
 use super::core::Core;
 use super::front::{AppendItem, AppendWait, CatalogDown, PartitionAt};
-use crate::catalog::{
-    Answer, Command, Machine, Record, Step, Topic, CATALOG_PARTITION,
-};
+use crate::catalog::{Answer, Command, Machine, Record, Step, Topic, CATALOG_PARTITION};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use shard::batch::{BatchBuilder, Limits, NewRecord, Rules, TimestampRule};
@@ -92,7 +90,7 @@ impl Core {
         }
         let item = AppendItem { at: CATALOG_AT, records: batch_of(&records, now), rules: RULES };
         let wait = AppendWait::Committed { timeout_ms: COMMIT_TIMEOUT_MS };
-        let group = self.append(vec![item], wait, None);
+        let group = self.append(vec![item.into()], wait, None);
         // Internal appends are never held back. One that was refused changed nothing.
         let refused = group.is_done() && !group.all_landed();
         if !refused {

@@ -6,12 +6,13 @@
 
 use super::append::Group;
 use super::ask::{
-    AppendAnswer, Ask, EpochAnswer, EpochItem, ImageChange, OffsetsAnswer, ReadAnswer, TimeAnswer,
+    AppendAnswer, Ask, EpochAnswer, EpochItem, ImageChange, Item, OffsetsAnswer, ReadAnswer,
+    TimeAnswer,
 };
 use super::catalog::Keeper;
 use super::front::{
-    AppendItem, AppendRefusal, AppendWait, Offsets, PartitionAt, PartitionRefusal, ReadRequest,
-    TimeItem, TimeTarget, Until, WatchItem,
+    AppendRefusal, AppendWait, Offsets, PartitionAt, PartitionRefusal, ReadRequest, TimeItem,
+    TimeTarget, Until, WatchItem,
 };
 use super::host::{Host, Request};
 use super::jobs::{Finished, Lanes, ToHome};
@@ -24,8 +25,9 @@ use futures_channel::oneshot;
 use rustc_hash::FxHashMap;
 use shard::batch::Scratch;
 use shard::ids::{DenseId, LogId, PartitionKey, Timestamp};
-use shard::log::{self, Flush, Log, Now, PartitionSettings, ReadAsk};
+use shard::log::{self, Flush, Log, Now, PartitionSettings, ReadAsk, Sides};
 use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -51,6 +53,8 @@ pub struct CoreParts {
     pub settings_of: SettingsOf,
     pub lanes: Lanes,
     pub home: ToHome,
+    /// Where the large batches of each log go.
+    pub sides: Arc<BTreeMap<LogId, Arc<Sides>>>,
     /// The start of the monotonic clock the logs were opened with.
     pub started: Instant,
 }
@@ -73,6 +77,7 @@ pub struct Core {
     pub(super) keeper: Option<Keeper>,
     pub(super) lanes: Lanes,
     home: ToHome,
+    sides: Arc<BTreeMap<LogId, Arc<Sides>>>,
     started: Instant,
     scratch: RefCell<Scratch>,
     /// Wakes the upkeep of the logs.
@@ -95,6 +100,7 @@ impl Core {
             keeper,
             lanes: parts.lanes,
             home: parts.home,
+            sides: parts.sides,
             started: parts.started,
             scratch: RefCell::default(),
             upkeep: Notify::default(),
@@ -150,6 +156,13 @@ impl Core {
         Now { wall: Timestamp(wall.as_millis() as i64), mono_us: mono.as_micros() as u64 }
     }
 
+    /// Where a batch of this size for this log has to be written before it is appended; `None`
+    /// when it goes into the log itself.
+    pub(super) fn side_of(&self, log: LogId, batch_bytes: usize) -> Option<Arc<Sides>> {
+        let sides = self.sides.get(&log)?;
+        sides.is_large(batch_bytes).then(|| sides.clone())
+    }
+
     /// Sends an ask to another core.
     pub(super) fn send(&self, core: usize, ask: Ask) {
         match self.links.get() {
@@ -180,7 +193,7 @@ impl Core {
     /// Makes appends, all on this core, take their effect.
     pub(super) fn append(
         &self,
-        items: Vec<AppendItem>,
+        items: Vec<Item>,
         wait: AppendWait,
         remote: Option<oneshot::Sender<Vec<AppendAnswer>>>,
     ) -> Rc<Group> {
@@ -189,7 +202,7 @@ impl Core {
         for (index, item) in items.into_iter().enumerate() {
             match self.route(item.at) {
                 Some(Route { host, id }) => {
-                    let request = Request { group: group.clone(), index, id, item };
+                    let request = Request { group: group.clone(), index, id, batch: item.batch };
                     let scratch = &mut *self.scratch.borrow_mut();
                     self.hosts[host].borrow_mut().append(request, scratch, now);
                 }

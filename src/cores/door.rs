@@ -5,11 +5,11 @@
 //! arrive there in the order they were made.
 
 use super::append::Group;
-use super::ask::{AppendAnswer, Ask, Lost, ReadAnswer};
+use super::ask::{AppendAnswer, Ask, Batch, Item, Lost, ReadAnswer};
 use super::core::Core;
 use super::front::{
-    AppendItem, AppendWait, Appending, CatalogDown, Cores, Found, Later, Offsets, PartitionAt,
-    PartitionRefusal, ReadData, ReadRequest, Slice, TimeItem, WatchItem,
+    AppendItem, AppendRefusal, AppendWait, Appending, CatalogDown, Cores, Found, Later, Offsets,
+    PartitionAt, PartitionRefusal, ReadData, ReadRequest, Slice, TimeItem, WatchItem,
 };
 use super::gather::{split, Gather};
 use super::jobs::Lanes;
@@ -18,6 +18,7 @@ use crate::catalog::{Answer, CatalogImage, Command};
 use futures_channel::oneshot;
 use glommio::timer::Timer;
 use shard::ids::{LeaderEpoch, LogId, Offset, Timestamp};
+use shard::log::SideError;
 use std::future::{poll_fn, Future};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -70,28 +71,21 @@ impl Cores for Door {
     }
 
     fn append(&self, items: Vec<AppendItem>, wait: AppendWait) -> Appending {
-        let core = &self.0;
-        let mut appends = Appends { local: None, gather: Gather::new(items.len()) };
-        for share in split(items, |item| item.at.log, |log| core.owner(log)) {
-            if share.core == core.id() {
-                let group = core.append(share.items, wait, None);
-                appends.local = Some((group, share.places));
-            } else {
-                let (reply, answers) = oneshot::channel();
-                core.send(share.core, Ask::Append { items: share.items, wait, reply });
-                appends.gather.expect(answers, share.places);
-            }
+        let large = |item: &AppendItem| self.0.side_of(item.at.log, item.records.len()).is_some();
+        if !items.iter().any(large) {
+            return self.hand_in(items.into_iter().map(Item::from).collect(), wait);
         }
-        match &appends.local {
-            Some((group, _)) if !group.is_placed() => {
-                let group = group.clone();
-                Appending::Blocked(Box::pin(async move {
-                    poll_fn(|cx| group.poll(Group::is_placed, cx)).await;
-                    Box::pin(appends) as Later<Vec<AppendAnswer>>
-                }))
+        let door = self.clone();
+        Appending::Blocked(Box::pin(async move {
+            let mut written = Vec::with_capacity(items.len());
+            for item in items {
+                written.push(door.write_aside(item).await);
             }
-            _ => Appending::Taken(Box::pin(appends)),
-        }
+            match door.hand_in(written, wait) {
+                Appending::Taken(answers) => answers,
+                Appending::Blocked(placed) => placed.await,
+            }
+        }))
     }
 
     fn read(&self, ask: ReadRequest) -> Later<Vec<Result<ReadData, PartitionRefusal>>> {
@@ -180,6 +174,57 @@ impl Cores for Door {
         let (reply, answer) = oneshot::channel();
         self.0.send(0, Ask::Catalog { command, reply });
         Box::pin(async move { answer.await.unwrap_or(Err(CatalogDown)) })
+    }
+}
+
+impl Door {
+    /// Has a large batch written to a file of its own; others stay as they are.
+    async fn write_aside(&self, item: AppendItem) -> Item {
+        let Some(sides) = self.0.side_of(item.at.log, item.records.len()) else {
+            return item.into();
+        };
+        let AppendItem { at, records, rules } = item;
+        let now = self.0.now().wall;
+        let written = self.0.lanes.work(move || sides.write(&records, &rules, now)).await;
+        let batch = match written {
+            Ok(Ok(side)) => Batch::Side(side),
+            Ok(Err(SideError::Batch(error))) => Batch::Refused(AppendRefusal::Batch(error)),
+            Ok(Err(SideError::Io(error))) => {
+                tracing::error!(partition = %at.key, %error, "a large batch was not written");
+                Batch::Refused(AppendRefusal::DiskFull)
+            }
+            Err(error) => {
+                tracing::error!(partition = %at.key, %error, "a large batch was not written");
+                Batch::Refused(AppendRefusal::LogFailed)
+            }
+        };
+        Item { at, batch }
+    }
+
+    /// Gives each owner its share: what is for this core takes effect now.
+    fn hand_in(&self, items: Vec<Item>, wait: AppendWait) -> Appending {
+        let core = &self.0;
+        let mut appends = Appends { local: None, gather: Gather::new(items.len()) };
+        for share in split(items, |item| item.at.log, |log| core.owner(log)) {
+            if share.core == core.id() {
+                let group = core.append(share.items, wait, None);
+                appends.local = Some((group, share.places));
+            } else {
+                let (reply, answers) = oneshot::channel();
+                core.send(share.core, Ask::Append { items: share.items, wait, reply });
+                appends.gather.expect(answers, share.places);
+            }
+        }
+        match &appends.local {
+            Some((group, _)) if !group.is_placed() => {
+                let group = group.clone();
+                Appending::Blocked(Box::pin(async move {
+                    poll_fn(|cx| group.poll(Group::is_placed, cx)).await;
+                    Box::pin(appends) as Later<Vec<AppendAnswer>>
+                }))
+            }
+            _ => Appending::Taken(Box::pin(appends)),
+        }
     }
 }
 

@@ -99,24 +99,26 @@ pub struct Appended {
     pub append_time: Option<Timestamp>,
 }
 
-/// Why a batch was not appended, or is not known to be safe.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a batch was not appended, or is not known to be safe. The text goes to the client.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum AppendRefusal {
     /// The owner has no such partition: it was deleted, or is not there yet.
+    #[error("the partition is not there")]
     Unknown,
+    #[error("{0}")]
     Batch(BatchError),
-    /// The sequence is neither the next one nor that of a recent batch.
+    #[error("the sequence is neither the next one nor that of a recent batch")]
     OutOfOrderSequence,
-    /// A newer producer of this id has written.
+    #[error("a newer producer of this id has written")]
     StaleProducerEpoch,
-    TooLargeForSegment {
-        bytes: usize,
-        bytes_max: usize,
-    },
+    #[error("a batch of {bytes} bytes does not fit into a segment of {bytes_max}")]
+    TooLargeForSegment { bytes: usize, bytes_max: usize },
+    #[error("the disk is full")]
     DiskFull,
-    /// The log has failed: before the append, or before it was committed.
+    /// Before the append, or before it was committed.
+    #[error("the log of this partition has failed")]
     LogFailed,
-    /// Appended, and not committed in time.
+    #[error("appended, and not committed in time")]
     TimedOut,
 }
 
@@ -159,6 +161,19 @@ pub enum Slice {
     Warm(SharedBytes),
     /// Read from the disk.
     Cold(Bytes),
+}
+
+impl Slice {
+    pub fn len(&self) -> usize {
+        match self {
+            Slice::Warm(bytes) => bytes.len(),
+            Slice::Cold(bytes) => bytes.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,11 +6,13 @@
 //! and all who wait are told. Knows no sockets and no other cores.
 
 use super::append::Group;
-use super::front::{AppendItem, AppendRefusal, Appended};
+use super::ask::Batch;
+use super::front::{AppendRefusal, Appended};
 use super::watch::Watchers;
 use shard::batch::{validate, Scratch};
-use shard::ids::{DenseId, LogId, Position};
-use shard::log::{AppendError, Done, Job, Log, Now, Progress};
+use shard::ids::{DenseId, LogId, Position, Timestamp};
+use shard::log::{self, AppendError, Done, Job, Log, Now, Progress};
+use shard::partition::producers::ProducerError;
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::rc::Rc;
@@ -20,7 +22,7 @@ pub(super) struct Request {
     pub group: Rc<Group>,
     pub index: usize,
     pub id: DenseId,
-    pub item: AppendItem,
+    pub batch: Batch,
 }
 
 /// A placed batch whose group waits for the commit.
@@ -52,11 +54,6 @@ impl Host {
         }
     }
 
-    /// Whether nobody waits for anything of this log.
-    pub fn is_quiet(&self) -> bool {
-        self.blocked.is_empty() && self.committing.is_empty()
-    }
-
     pub fn is_failed(&self) -> bool {
         self.broken || self.log.is_poisoned()
     }
@@ -74,6 +71,10 @@ impl Host {
 
     /// Tries the blocked appends again, in order.
     fn retry(&mut self, scratch: &mut Scratch, now: Now) {
+        // Their checks would be for nothing.
+        if self.log.is_busy(now) && !self.is_failed() {
+            return;
+        }
         while let Some(request) = self.blocked.pop_front() {
             if let Err(request) = self.place(request, scratch, now) {
                 self.blocked.push_front(request);
@@ -89,18 +90,10 @@ impl Host {
             group.place(index, Err(AppendRefusal::LogFailed), false);
             return Ok(());
         }
-        let item = &request.item;
-        let valid = match validate(&item.records, &item.rules, now.wall, scratch) {
-            Ok(valid) => valid,
-            Err(error) => {
-                group.place(index, Err(AppendRefusal::Batch(error)), false);
-                return Ok(());
-            }
-        };
-        let append_time = valid.append_time();
-        let append = AssertUnwindSafe(|| self.log.append(id, &valid, now));
+        let log = &mut self.log;
+        let append = AssertUnwindSafe(|| append(log, id, &request.batch, scratch, now));
         let answer = match catch_unwind(append) {
-            Ok(Ok(appended)) => {
+            Ok(Ok((appended, append_time))) => {
                 let waits = !appended.committed && group.waits_for_commit();
                 if waits {
                     self.wait_for_commit(appended.position, &group, index);
@@ -116,8 +109,8 @@ impl Host {
                 group.place(index, Ok(answer), !waits);
                 return Ok(());
             }
-            Ok(Err(AppendError::Busy)) => return Err(request),
-            Ok(Err(error)) => refusal(error),
+            Ok(Err(NotAppended::Busy)) => return Err(request),
+            Ok(Err(NotAppended::Refused(refusal))) => refusal,
             Err(_) => {
                 self.break_down("an append");
                 AppendRefusal::LogFailed
@@ -249,14 +242,47 @@ impl Host {
     }
 }
 
-fn refusal(error: AppendError) -> AppendRefusal {
-    match error {
+/// Why `append` did not append.
+enum NotAppended {
+    Busy,
+    Refused(AppendRefusal),
+}
+
+/// Checks a batch and appends it. Returns its place and the broker's time when that replaced the
+/// producer's.
+fn append(
+    log: &mut Log,
+    id: DenseId,
+    batch: &Batch,
+    scratch: &mut Scratch,
+    now: Now,
+) -> Result<(log::Appended, Option<Timestamp>), NotAppended> {
+    match batch {
+        Batch::Inline { records, rules } => {
+            let valid = validate(records, rules, now.wall, scratch)
+                .map_err(|error| NotAppended::Refused(AppendRefusal::Batch(error)))?;
+            let appended = log.append(id, &valid, now).map_err(refusal)?;
+            Ok((appended, valid.append_time()))
+        }
+        Batch::Side(side) => {
+            let appended = log.append_side(id, side, now).map_err(refusal)?;
+            Ok((appended, side.append_time()))
+        }
+        Batch::Refused(refusal) => Err(NotAppended::Refused(refusal.clone())),
+    }
+}
+
+fn refusal(error: AppendError) -> NotAppended {
+    NotAppended::Refused(match error {
+        AppendError::Busy => return NotAppended::Busy,
+        AppendError::Producer(ProducerError::StaleEpoch { .. }) => {
+            AppendRefusal::StaleProducerEpoch
+        }
         AppendError::Producer(_) => AppendRefusal::OutOfOrderSequence,
         AppendError::Poisoned => AppendRefusal::LogFailed,
-        // The caller keeps busy appends; here it would mean that nothing more can be tried.
-        AppendError::Full | AppendError::Busy => AppendRefusal::DiskFull,
+        AppendError::Full => AppendRefusal::DiskFull,
         AppendError::TooLarge { bytes, bytes_max } => {
             AppendRefusal::TooLargeForSegment { bytes, bytes_max: bytes_max as usize }
         }
-    }
+    })
 }

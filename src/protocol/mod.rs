@@ -13,4 +13,4 @@ pub mod reply;
 pub mod request;
 
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;

@@ -159,7 +159,7 @@ pub struct Log {
     pub(super) retention: super::upkeep::Retention,
     pub(super) jobs: Vec<Job>,
     pub(super) random: u64,
-    pub(super) next_side: u64,
+    pub(super) sides: Arc<super::side::Sides>,
 }
 
 /// A batch on its way into the log: its bytes, or the side file that holds them.
@@ -227,7 +227,7 @@ impl Log {
         if epoch == self.spec.run {
             return Some((epoch, partition.log_end()));
         }
-        partition.epochs.end_of(epoch, partition.log_end())
+        partition.epochs.end_of(epoch, self.spec.run, partition.log_end())
     }
 
     /// Everything before it is committed.
@@ -246,6 +246,11 @@ impl Log {
 
     pub fn unsynced_bytes(&self) -> u64 {
         self.commit.unsynced_bytes()
+    }
+
+    /// Whether an append would be refused as busy, so that its checks can wait.
+    pub fn is_busy(&self, now: Now) -> bool {
+        self.commit.is_full(&self.spec.settings, now.mono_us)
     }
 
     /// Number of segments and the bytes of their frames.
@@ -282,7 +287,7 @@ impl Log {
             return Err(AppendError::Poisoned);
         }
         let partition = self.partitions.get(id).expect("attached");
-        if let Verdict::Duplicate { base_offset, last_offset } =
+        if let Verdict::Duplicate { base_offset, last_offset, .. } =
             partition.producers.check(stored.header)?
         {
             return Ok(self.repeated(partition, base_offset, last_offset));

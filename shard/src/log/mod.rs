@@ -41,6 +41,6 @@ pub use recover::Recovered;
 pub use replay::Cut;
 pub use scan::{Frame, Scanner};
 pub use settings::{Flush, LogSettings, LogSpec, PartitionSettings};
-pub use side::{SideBatch, SideError, SideJob};
+pub use side::{SideBatch, SideError, Sides};
 #[cfg(test)]
 mod tests;

@@ -19,7 +19,7 @@ use super::jobs::{affordable, give_up_reserve};
 use super::replay::{Cut, Effect, Found, Replay, Walked};
 use super::segments::{IndexFile, Open, Sealed, Segments};
 use super::settings::LogSpec;
-use super::side::side_name;
+use super::side::{side_name, Sides};
 use super::upkeep::{Checkpoints, Next, Prefault, State, ROOM_BESIDE};
 use crate::disk::{Disk, MapWriter, ReadFile};
 use crate::ids::{DenseId, LeaderEpoch, Offset, Position, SegmentNumber, Sequence};
@@ -452,8 +452,8 @@ fn assemble(
     let chain = parts.chain;
     let start = parts.open.position();
     let files = chain.checkpoint_files;
+    let next_side = chain.sides.iter().max().map_or(1, |file| file + 1);
     let mut log = Log {
-        disk,
         partitions,
         segments,
         next: Next {
@@ -470,7 +470,8 @@ fn assemble(
         retention: super::upkeep::Retention::default(),
         jobs: Vec::new(),
         random: parts.random,
-        next_side: chain.sides.iter().max().map_or(1, |file| file + 1),
+        sides: Arc::new(Sides::new(disk.clone(), &spec, next_side)),
+        disk,
         spec,
     };
     log.write_missing_indexes();

@@ -9,22 +9,21 @@ use super::engine::{AppendError, Appended, Log, Now, Stored};
 use super::frame::{decode_side, SIDE_BYTES};
 use super::jobs::Work;
 use super::read::read_behind;
+use super::settings::LogSpec;
 use crate::batch::{validate, BatchError, BatchHeader, Rules, Scratch, HEADER_BYTES};
 use crate::disk::{Disk, ReadFile};
 use crate::ids::{DenseId, Timestamp};
-use bytes::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// A large batch to be checked and written, on a worker.
-pub struct SideJob {
+/// Where the side files of a log are made: by any thread, before the log is asked.
+pub struct Sides {
     disk: Arc<dyn Disk>,
-    path: PathBuf,
-    file: u64,
-    records: Bytes,
-    rules: Rules,
-    now: Timestamp,
+    dir: PathBuf,
+    next: AtomicU64,
+    inline_bytes_max: usize,
 }
 
 /// A checked batch that is durable in its file and in no log yet.
@@ -39,6 +38,11 @@ impl SideBatch {
     pub fn header(&self) -> &BatchHeader {
         &self.header
     }
+
+    /// The broker's time if it replaced the producer's.
+    pub fn append_time(&self) -> Option<Timestamp> {
+        self.header.attributes.is_append_time().then_some(self.header.max_timestamp)
+    }
 }
 
 /// Why there is no side file.
@@ -50,33 +54,41 @@ pub enum SideError {
     Io(#[from] io::Error),
 }
 
-impl SideJob {
-    /// Checks the batch and writes it. Blocks.
-    pub fn run(self) -> Result<SideBatch, SideError> {
-        let valid = validate(&self.records, &self.rules, self.now, &mut Scratch::default())?;
-        self.disk.publish(&self.path, &self.records)?;
-        Ok(SideBatch { header: valid.header().clone(), file: self.file })
+impl std::fmt::Debug for Sides {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Sides({})", self.dir.display())
+    }
+}
+
+impl Sides {
+    pub(super) fn new(disk: Arc<dyn Disk>, spec: &LogSpec, next: u64) -> Sides {
+        let inline_bytes_max = spec.settings.inline_bytes_max;
+        Sides { disk, dir: spec.dir.clone(), next: AtomicU64::new(next), inline_bytes_max }
+    }
+
+    /// Whether a batch of this size has to go through a side file.
+    pub fn is_large(&self, batch_bytes: usize) -> bool {
+        batch_bytes > self.inline_bytes_max
+    }
+
+    /// Checks a batch and makes it durable in a file of its own. Blocks.
+    pub fn write(
+        &self,
+        records: &[u8],
+        rules: &Rules,
+        now: Timestamp,
+    ) -> Result<SideBatch, SideError> {
+        let valid = validate(records, rules, now, &mut Scratch::default())?;
+        let file = self.next.fetch_add(1, Ordering::Relaxed);
+        self.disk.publish(&self.dir.join(side_name(file)), records)?;
+        Ok(SideBatch { header: valid.header().clone(), file })
     }
 }
 
 impl Log {
-    /// Whether a batch of this size has to go through a side file.
-    pub fn is_large(&self, batch_bytes: usize) -> bool {
-        batch_bytes > self.spec.settings.inline_bytes_max
-    }
-
-    /// The work that has to come before `append_side`.
-    pub fn side_job(&mut self, records: Bytes, rules: Rules, now: Now) -> SideJob {
-        let file = self.next_side;
-        self.next_side += 1;
-        SideJob {
-            disk: self.disk.clone(),
-            path: self.spec.dir.join(side_name(file)),
-            file,
-            records,
-            rules,
-            now: now.wall,
-        }
+    /// Where large batches of this log go before they are appended.
+    pub fn sides(&self) -> Arc<Sides> {
+        self.sides.clone()
     }
 
     /// Appends a batch that is in a side file. After `Busy` it may be tried again; after any other

@@ -292,15 +292,14 @@ fn a_large_batch_lives_in_a_file_until_its_segment_goes() {
     let id = log.log.attach(key(0), kept_for_ever(Flush::Commit));
     let large = batch_of(&[&[b'x'; 2000]], 5);
     let small = batch_of(&[b"y"], 6);
-    assert!(log.log.is_large(large.len()) && !log.log.is_large(small.len()));
+    let sides = log.log.sides();
+    assert!(sides.is_large(large.len()) && !sides.is_large(small.len()));
     log.append(id, &small);
-    let job = log.log.side_job(large.clone().into(), any(), log.now);
-    let side = job.run().unwrap();
+    let side = sides.write(&large, &any(), log.now.wall).unwrap();
     let appended = log.log.append_side(id, &side, log.now).unwrap();
     assert_eq!(appended.base_offset, Offset(1));
     log.append(id, &small);
-    let orphan = log.log.side_job(large.into(), any(), log.now);
-    orphan.run().unwrap();
+    sides.write(&large, &any(), log.now.wall).unwrap();
     log.work();
     let ask = |from| ReadAsk {
         from: Offset(from),

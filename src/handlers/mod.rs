@@ -1,0 +1,229 @@
+//! One file per Kafka API: from a decoded request to asks of the cores and a reply.
+//!
+//! `Handlers::call` is the way in for every frame of every connection of a core. A request takes
+//! its effect during that call, or during the first poll of the future it returns, so requests of
+//! one connection take effect in their order; replies may come later. Handlers know API versions
+//! and Kafka's rules and no sockets, logs or runtimes: those are behind `cores::front`.
+
+mod api_versions;
+mod create_topics;
+mod delete_topics;
+mod describe_cluster;
+mod describe_configs;
+mod fetch;
+mod find_coordinator;
+mod init_producer_id;
+mod list_offsets;
+mod lookup;
+mod metadata;
+#[cfg(test)]
+mod model;
+mod offset_for_leader_epoch;
+mod produce;
+#[cfg(test)]
+mod tests;
+
+use crate::config::describe::Node;
+use crate::config::Config;
+use crate::cores::front::{Cores, Later};
+use crate::protocol::api::{Api, Request};
+use crate::protocol::header::ReplyHeader;
+use crate::protocol::reply::{Reply, ReplyError};
+use crate::protocol::request::{self, Incoming};
+use bytes::Bytes;
+use kafka_protocol::protocol::{Encodable, StrBytes};
+use shard::ids::{LeaderEpoch, LogId};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What became of a request.
+pub enum Outcome {
+    Pending(Pending),
+    /// It could not have its effect yet. No further request of the connection is taken until the
+    /// future has resolved to what became of this one.
+    Blocked(Later<Outcome>),
+    /// Nothing more is to be read; the connection closes after the answers to earlier requests.
+    Close,
+}
+
+/// The place of an answer in the order of a connection's answers.
+pub enum Pending {
+    Ready(Reply),
+    /// To be polled once at once, and from then on when all earlier answers have left.
+    Later(Later<Finish>),
+    /// The request has no answer.
+    Nothing,
+}
+
+/// How a request ends that was not answered at once.
+pub enum Finish {
+    Reply(Reply),
+    Nothing,
+    Close,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Client {
+    /// The broker view of the listener the connection came in at.
+    pub view: u32,
+}
+
+/// The brokers clients see, and who leads what. The same on every core while the broker runs.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    pub id: String,
+    /// One, or one per core.
+    pub nodes: Vec<Node>,
+    /// The id of a node in `nodes`: admin clients wait for a controller they can reach.
+    pub controller: i32,
+    /// The node that leads the partitions of each log.
+    pub leaders: Vec<i32>,
+    /// The leader epoch of every partition: the broker's start counter.
+    pub leader_epoch: LeaderEpoch,
+}
+
+impl Cluster {
+    pub fn leader_of(&self, log: LogId) -> i32 {
+        self.leaders.get(log.0 as usize).copied().unwrap_or(self.controller)
+    }
+}
+
+/// All handlers of a core and what they share.
+pub struct Handlers {
+    cores: Rc<dyn Cores>,
+    config: Arc<Config>,
+    cluster: Arc<Cluster>,
+    /// Producer ids this core may hand out.
+    producer_ids: RefCell<Range<i64>>,
+    requests: Vec<(Api, Cell<u64>)>,
+}
+
+impl Handlers {
+    pub fn new(cores: Rc<dyn Cores>, config: Arc<Config>, cluster: Arc<Cluster>) -> Rc<Handlers> {
+        Rc::new(Handlers {
+            cores,
+            config,
+            cluster,
+            producer_ids: RefCell::new(0..0),
+            requests: Api::ALL.iter().map(|api| (*api, Cell::new(0))).collect(),
+        })
+    }
+
+    /// Requests served so far, by API.
+    pub fn requests(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.requests.iter().map(|(api, count)| (api.row().name, count.get()))
+    }
+
+    /// Serves one frame, given without its length prefix.
+    pub fn call(self: &Rc<Self>, frame: Bytes, client: Client) -> Outcome {
+        match request::read(&frame, DECODED_BYTES_MAX) {
+            Ok(Incoming::Request(decoded)) => {
+                self.count(decoded.header.api);
+                self.dispatch(decoded.header, decoded.request, client)
+            }
+            Ok(Incoming::ApiVersionsTooNew(header)) => {
+                self.count(header.api);
+                ready(header, &api_versions::too_new())
+            }
+            Err(close) => {
+                tracing::info!(%close, "closing a connection");
+                Outcome::Close
+            }
+        }
+    }
+
+    fn count(&self, api: Api) {
+        if let Some((_, count)) = self.requests.iter().find(|(counted, _)| *counted == api) {
+            count.set(count.get() + 1);
+        }
+    }
+
+    fn dispatch(self: &Rc<Self>, header: ReplyHeader, request: Request, client: Client) -> Outcome {
+        match request {
+            Request::ApiVersions(request) => {
+                ready(header, &api_versions::handle(&request, header.version))
+            }
+            Request::Metadata(request) => {
+                later(header, metadata::handle(self.clone(), request, header.version, client))
+            }
+            Request::Produce(request) => produce::handle(self, request, header, client),
+            Request::Fetch(request) => finish(fetch::handle(self.clone(), request, header, client)),
+            Request::ListOffsets(request) => {
+                later(header, list_offsets::handle(self.clone(), request, header.version, client))
+            }
+            Request::OffsetForLeaderEpoch(request) => {
+                later(header, offset_for_leader_epoch::handle(self.clone(), request, client))
+            }
+            Request::CreateTopics(request) => {
+                later(header, create_topics::handle(self.clone(), request, client))
+            }
+            Request::DeleteTopics(request) => {
+                later(header, delete_topics::handle(self.clone(), request, header.version, client))
+            }
+            Request::InitProducerId(request) => {
+                later(header, init_producer_id::handle(self.clone(), request))
+            }
+            Request::DescribeConfigs(request) => {
+                ready(header, &describe_configs::handle(self, &request, header.version, client))
+            }
+            Request::DescribeCluster(request) => {
+                ready(header, &describe_cluster::handle(self, &request))
+            }
+            Request::FindCoordinator(request) => {
+                ready(header, &find_coordinator::handle(&request, header.version))
+            }
+        }
+    }
+}
+
+/// No request may decode to more beside its frame. Enough for a fetch of 300,000 partitions.
+const DECODED_BYTES_MAX: usize = 32 << 20;
+
+fn ready<T: Encodable>(header: ReplyHeader, body: &T) -> Outcome {
+    match Reply::encode(header, body) {
+        Ok(reply) => Outcome::Pending(Pending::Ready(reply)),
+        Err(error) => {
+            not_sent(error);
+            Outcome::Close
+        }
+    }
+}
+
+fn later<T: Encodable>(header: ReplyHeader, body: impl Future<Output = T> + 'static) -> Outcome {
+    finish(async move { finished(Reply::encode(header, &body.await)) })
+}
+
+fn finish(work: impl Future<Output = Finish> + 'static) -> Outcome {
+    Outcome::Pending(Pending::Later(Box::pin(work)))
+}
+
+fn finished(reply: Result<Reply, ReplyError>) -> Finish {
+    match reply {
+        Ok(reply) => Finish::Reply(reply),
+        Err(error) => {
+            not_sent(error);
+            Finish::Close
+        }
+    }
+}
+
+fn not_sent(error: ReplyError) {
+    tracing::error!(%error, "a reply was not sent; closing its connection");
+}
+
+/// Text for a client.
+fn text(text: impl ToString) -> StrBytes {
+    StrBytes::from_string(text.to_string())
+}
+
+/// What "authorized operations" are when clients do not ask for them.
+const OPERATIONS_NOT_ASKED: i32 = i32::MIN;
+/// All operations on a topic: read, write, create, delete, alter, describe, and both on configs.
+const TOPIC_OPERATIONS: i32 = 0b1101_1111_1000;
+/// All operations on the cluster: create, alter, describe, cluster action, both on configs, and
+/// idempotent write.
+const CLUSTER_OPERATIONS: i32 = 0b1_1111_1010_0000;

@@ -1,0 +1,229 @@
+//! Produce (key 0), versions 3 to 13.
+//!
+//! KIP-98 (batch v2), KIP-110 (zstd, 7), KIP-467 (record errors, 8), KIP-516 (topic ids, 13). One
+//! batch per partition; partitions fail each on its own. The appends take effect during the call,
+//! in the order of requests; with acks=all the answer waits for the commit, with acks=0 there is
+//! none and any error closes the connection. Topics are not created here.
+//!
+//! Gaps: transactions (batches of one are refused with INVALID_TXN_STATE). The tags of version 10
+//! that name the leader are not needed: every core serves every partition.
+
+use super::{finished, lookup, Client, Finish, Handlers, Outcome, Pending};
+use crate::catalog::{CatalogImage, Topic};
+use crate::config::topic::TopicSettings;
+use crate::config::{Config, TimestampType};
+use crate::cores::front::{AppendItem, AppendRefusal, AppendWait, Appended, Appending, Later};
+use crate::errors::{KafkaError, RequestFault};
+use crate::protocol::header::ReplyHeader;
+use crate::protocol::reply::Reply;
+use bytes::Bytes;
+use kafka_protocol::messages::produce_request::TopicProduceData;
+use kafka_protocol::messages::produce_response::{
+    BatchIndexAndErrorMessage, PartitionProduceResponse, TopicProduceResponse,
+};
+use kafka_protocol::messages::{ProduceRequest, ProduceResponse, TopicName};
+use shard::batch::{
+    BatchError, BatchHeader, Limits, RecordErrors, RecordFault, Rules, TimestampRule,
+};
+use uuid::Uuid;
+
+/// From this version on topics are named by their ids.
+const BY_ID: i16 = 13;
+
+/// What the appends came to, in the order of their items.
+type Results = Vec<Result<Appended, AppendRefusal>>;
+
+pub fn handle(
+    on: &Handlers,
+    request: ProduceRequest,
+    header: ReplyHeader,
+    client: Client,
+) -> Outcome {
+    let wait = match request.acks {
+        -1 => AppendWait::Committed { timeout_ms: u64::try_from(request.timeout_ms).unwrap_or(0) },
+        _ => AppendWait::Appended,
+    };
+    let (items, plan) = plan(on, request, header, client);
+    if items.is_empty() {
+        return match plan.finish(Vec::new()) {
+            Finish::Reply(reply) => Outcome::Pending(Pending::Ready(reply)),
+            Finish::Nothing => Outcome::Pending(Pending::Nothing),
+            Finish::Close => Outcome::Close,
+        };
+    }
+    match on.cores.append(items, wait) {
+        Appending::Taken(results) => plan.pending(results),
+        Appending::Blocked(taken) => {
+            Outcome::Blocked(Box::pin(async move { plan.pending(taken.await) }))
+        }
+    }
+}
+
+/// Which append answers which partition, while the appends are under way.
+struct Plan {
+    header: ReplyHeader,
+    acks: i16,
+    topics: Vec<PlannedTopic>,
+}
+
+struct PlannedTopic {
+    name: TopicName,
+    id: Uuid,
+    /// Partition, and the place of its item or why there is none.
+    partitions: Vec<(i32, Result<usize, RequestFault>)>,
+}
+
+/// Sorts out what can be appended.
+fn plan(
+    on: &Handlers,
+    request: ProduceRequest,
+    header: ReplyHeader,
+    client: Client,
+) -> (Vec<AppendItem>, Plan) {
+    let version = header.version;
+    let fault = if !(-1..=1).contains(&request.acks) {
+        Some(RequestFault::Acks)
+    } else {
+        request.transactional_id.is_some().then_some(RequestFault::NoTransaction)
+    };
+    let (image, mut items, mut topics) = (on.cores.image(), Vec::new(), Vec::new());
+    for topic in request.topic_data {
+        let found = match fault {
+            Some(fault) => Err(fault),
+            None => find(&image, client, &topic, version),
+        };
+        let mut partitions = Vec::with_capacity(topic.partition_data.len());
+        for partition in topic.partition_data {
+            let records = partition.records.unwrap_or_default();
+            let item =
+                found.and_then(|topic| item(&on.config, topic, partition.index, records, version));
+            let place = item.map(|item| {
+                items.push(item);
+                items.len() - 1
+            });
+            partitions.push((partition.index, place));
+        }
+        topics.push(PlannedTopic { name: topic.name, id: topic.topic_id, partitions });
+    }
+    (items, Plan { header, acks: request.acks, topics })
+}
+
+fn find<'a>(
+    image: &'a CatalogImage,
+    client: Client,
+    topic: &TopicProduceData,
+    version: i16,
+) -> Result<&'a Topic, RequestFault> {
+    let id = (version >= BY_ID).then_some(topic.topic_id);
+    lookup::topic(image, client.view, &topic.name, id).map(|topic| &**topic)
+}
+
+fn item(
+    config: &Config,
+    topic: &Topic,
+    partition: i32,
+    records: Bytes,
+    version: i16,
+) -> Result<AppendItem, RequestFault> {
+    let at = lookup::partition(topic, partition)?;
+    let bytes_max = usize::try_from(topic.settings.segment_bytes).unwrap_or(0);
+    if records.len() > bytes_max {
+        return Err(RequestFault::OverSegmentBytes { bytes: records.len(), bytes_max });
+    }
+    let transactional = |header: BatchHeader| header.attributes.is_transactional();
+    if BatchHeader::parse(&records).is_ok_and(transactional) {
+        return Err(RequestFault::NoTransaction);
+    }
+    Ok(AppendItem { at, records, rules: rules(config, &topic.settings, version) })
+}
+
+fn rules(config: &Config, settings: &TopicSettings, version: i16) -> Rules {
+    let bytes_max = config.message_decompressed_max_bytes;
+    Rules {
+        message_bytes_max: usize::try_from(settings.max_message_bytes).unwrap_or(0),
+        timestamps: match settings.timestamp_type {
+            TimestampType::LogAppendTime => TimestampRule::Append,
+            TimestampType::CreateTime => TimestampRule::Create {
+                before_max_ms: settings.timestamp_before_max_ms,
+                after_max_ms: settings.timestamp_after_max_ms,
+            },
+        },
+        keys_required: settings.cleanup.compact,
+        zstd_allowed: version >= 7,
+        limits: Limits {
+            bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
+            ..Limits::default()
+        },
+    }
+}
+
+impl Plan {
+    fn pending(self, results: Later<Results>) -> Outcome {
+        super::finish(async move { self.finish(results.await) })
+    }
+
+    fn finish(self, results: Results) -> Finish {
+        let header = self.header;
+        if self.acks == 0 {
+            let faults = self.topics.iter().flat_map(|topic| &topic.partitions);
+            let failed = faults.filter(|(_, place)| place.is_err()).count()
+                + results.iter().filter(|result| result.is_err()).count();
+            return if failed == 0 { Finish::Nothing } else { Finish::Close };
+        }
+        let topics = self.topics.into_iter().map(|topic| {
+            let partition = |(index, place)| partition_response(index, place, &results);
+            TopicProduceResponse::default()
+                .with_name(topic.name)
+                .with_topic_id(topic.id)
+                .with_partition_responses(topic.partitions.into_iter().map(partition).collect())
+        });
+        let response = ProduceResponse::default().with_responses(topics.collect());
+        finished(Reply::encode(header, &response))
+    }
+}
+
+fn partition_response(
+    index: i32,
+    place: Result<usize, RequestFault>,
+    results: &Results,
+) -> PartitionProduceResponse {
+    let response = PartitionProduceResponse::default().with_index(index);
+    let result = match &place {
+        Err(fault) => return refused(response, fault),
+        Ok(place) => results.get(*place),
+    };
+    match result {
+        Some(Ok(appended)) => response
+            .with_base_offset(appended.base_offset.0)
+            .with_log_append_time_ms(appended.append_time.map_or(-1, |time| time.0))
+            .with_log_start_offset(appended.log_start.0),
+        Some(Err(refusal)) => refused(response, refusal).with_record_errors(record_errors(refusal)),
+        None => refused(response, &AppendRefusal::LogFailed),
+    }
+}
+
+fn refused(
+    response: PartitionProduceResponse,
+    error: &(impl KafkaError + ToString),
+) -> PartitionProduceResponse {
+    response
+        .with_error_code(error.code().code())
+        .with_base_offset(-1)
+        .with_error_message(Some(super::text(error.to_string())))
+}
+
+/// The records a batch was refused for; none when it was refused as a whole.
+fn record_errors(refusal: &AppendRefusal) -> Vec<BatchIndexAndErrorMessage> {
+    let AppendRefusal::Batch(BatchError::Records(errors) | BatchError::Timestamps(errors)) =
+        refusal
+    else {
+        return Vec::new();
+    };
+    let RecordErrors { listed, .. } = errors;
+    let message = |fault: &RecordFault| {
+        BatchIndexAndErrorMessage::default()
+            .with_batch_index(fault.index)
+            .with_batch_index_error_message(Some(super::text(fault.problem)))
+    };
+    listed.iter().map(message).collect()
+}
