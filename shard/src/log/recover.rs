@@ -15,7 +15,7 @@ use super::frame::{encode_bind, next_page, next_slot, FrameHeader, Kind};
 use super::frame::{BATCH_PREFIX_BYTES, BIND_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES, SIDE_BYTES};
 use super::header::{segment_name, Predecessor, SegmentHeader, FRAMES_START};
 use super::index::{IndexStamp, SegmentIndex};
-use super::jobs::{affordable, give_up_reserve};
+use super::jobs::{affordable, give_up_reserve, Work};
 use super::replay::{Cut, Effect, Found, Replay, Walked};
 use super::segments::{IndexFile, Open, Sealed, Segments};
 use super::settings::LogSpec;
@@ -475,6 +475,7 @@ fn assemble(
         spec,
     };
     log.write_missing_indexes();
+    log.push_job(Work::Reserve);
     if log.segments.count() > 0 {
         log.checkpoints.want();
     }
