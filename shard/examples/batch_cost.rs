@@ -18,19 +18,12 @@ fn batch(codec: Codec, record_bytes: usize, batch_bytes: usize) -> (Vec<u8>, i32
     while batch.bytes() < batch_bytes {
         let value: Vec<u8> = (0..record_bytes)
             .map(|_| {
-                seed = seed
-                    .wrapping_mul(6364136223846793005)
-                    .wrapping_add(1442695040888963407);
+                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 b'a' + (seed >> 60) as u8
             })
             .collect();
         let timestamp = Timestamp(1_700_000_000_000 + i64::from(batch.record_count() / 10));
-        batch.push(&NewRecord {
-            timestamp,
-            key: None,
-            value: Some(&value),
-            headers: &[],
-        });
+        batch.push(&NewRecord { timestamp, key: None, value: Some(&value), headers: &[] });
     }
     let count = batch.record_count();
     (batch.build(), count)
@@ -52,10 +45,7 @@ fn least_ns(mut work: impl FnMut()) -> f64 {
 fn main() {
     let rules = Rules {
         message_bytes_max: 1 << 24,
-        timestamps: TimestampRule::Create {
-            before_max_ms: i64::MAX,
-            after_max_ms: i64::MAX,
-        },
+        timestamps: TimestampRule::Create { before_max_ms: i64::MAX, after_max_ms: i64::MAX },
         keys_required: false,
         zstd_allowed: true,
         limits: Limits::default(),
@@ -64,19 +54,10 @@ fn main() {
     let mut scratch = Scratch::default();
     let mut hash = 0u32;
     println!("codec  record  batch bytes  records  crc ns/r  walk ns/r  whole ns/r     GB/s");
-    for codec in [
-        Codec::None,
-        Codec::Gzip,
-        Codec::Snappy,
-        Codec::Lz4,
-        Codec::Zstd,
-    ] {
-        for (record, bytes) in [
-            (100, 16 << 10),
-            (100, 256 << 10),
-            (1024, 16 << 10),
-            (1024, 1 << 20),
-        ] {
+    for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
+        for (record, bytes) in
+            [(100, 16 << 10), (100, 256 << 10), (1024, 16 << 10), (1024, 1 << 20)]
+        {
             let (data, count) = batch(codec, record, bytes);
             let per = f64::from(count);
             let crc = least_ns(|| {

@@ -167,7 +167,7 @@ log_prefault_bytes: u64 = "log.prefault.bytes", bytes(64 * KIB, 256 * MIB), "32M
 log_warm_bytes: u64 = "log.warm.bytes", bytes(MIB, 64 * GIB), "256MiB", Live,
     "The last bytes of each log are sent to consumers straight from mapped memory; older ones are \
      read from the disk by a worker.";
-log_inline_max_bytes: u64 = "log.inline.max.bytes", bytes(64 * KIB, 256 * MIB), "4MiB", Planned,
+log_inline_max_bytes: u64 = "log.inline.max.bytes", bytes(64 * KIB, 256 * MIB), "4MiB", Live,
     "Larger batches are checked, written and synced by a worker into a file of their own.";
 log_index_cache_bytes: u64 = "log.index.cache.bytes", bytes(MIB, 64 * GIB), "64MiB", Planned,
     "Memory for the indexes of sealed segments, over all cores.";

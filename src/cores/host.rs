@@ -12,6 +12,7 @@ use super::watch::Watchers;
 use shard::batch::{validate, Scratch};
 use shard::ids::{DenseId, LogId, Position, Timestamp};
 use shard::log::{self, AppendError, Done, Job, Log, Now, Progress};
+use shard::partition::producers::ProducerError;
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::rc::Rc;
@@ -274,6 +275,9 @@ fn append(
 fn refusal(error: AppendError) -> NotAppended {
     NotAppended::Refused(match error {
         AppendError::Busy => return NotAppended::Busy,
+        AppendError::Producer(ProducerError::StaleEpoch { .. }) => {
+            AppendRefusal::StaleProducerEpoch
+        }
         AppendError::Producer(_) => AppendRefusal::OutOfOrderSequence,
         AppendError::Poisoned => AppendRefusal::LogFailed,
         AppendError::Full => AppendRefusal::DiskFull,

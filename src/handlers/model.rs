@@ -16,7 +16,7 @@ use futures_lite::future;
 use kafka_protocol::messages::RequestHeader;
 use kafka_protocol::protocol::{Decodable, Encodable};
 use shard::batch::{validate, Scratch};
-use shard::ids::{LeaderEpoch, LogId, Offset, PartitionKey, Timestamp};
+use shard::ids::{LeaderEpoch, Offset, PartitionKey, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::Path;
@@ -134,7 +134,9 @@ impl Model {
         self.now.set(self.now.get() + ms);
         let due = |(at, _): &mut (i64, _)| *at <= self.now.get();
         let fired: Vec<_> = self.timers.borrow_mut().extract_if(.., due).collect();
-        fired.into_iter().for_each(|(_, timer)| drop(timer.send(())));
+        fired.into_iter().for_each(|(_, timer)| {
+            let _ = timer.send(());
+        });
     }
 
     /// Blocks the next append until the sender is used.

@@ -151,10 +151,7 @@ impl BatchBuilder {
 /// them.
 pub fn empty_batch(base: Offset, last: Offset, epoch: LeaderEpoch) -> [u8; HEADER_BYTES] {
     let delta = i32::try_from(last.0 - base.0);
-    assert!(
-        delta.as_ref().is_ok_and(|delta| *delta >= 0),
-        "a batch cannot cover {base} to {last}"
-    );
+    assert!(delta.as_ref().is_ok_and(|delta| *delta >= 0), "a batch cannot cover {base} to {last}");
     let mut header = BatchHeader {
         base_offset: base,
         batch_length: batch_length(HEADER_BYTES),
@@ -185,10 +182,7 @@ pub fn place(batch: &mut [u8], base: Offset, epoch: LeaderEpoch) {
 
 fn batch_length(bytes: usize) -> i32 {
     let length = i32::try_from(bytes - 12);
-    assert!(
-        length.is_ok(),
-        "a batch of {bytes} bytes is beyond its format"
-    );
+    assert!(length.is_ok(), "a batch of {bytes} bytes is beyond its format");
     length.unwrap_or_default()
 }
 

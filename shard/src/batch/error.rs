@@ -27,18 +27,11 @@ pub enum BatchError {
     #[error("a client's batch starts at offset 0, this one at {0}")]
     BaseOffset(i64),
     #[error("{record_count} records with a last offset delta of {last_offset_delta}")]
-    Count {
-        record_count: i32,
-        last_offset_delta: i32,
-    },
+    Count { record_count: i32, last_offset_delta: i32 },
     #[error("clients do not write control records")]
     Control,
     #[error("producer {producer_id} with epoch {producer_epoch} and sequence {base_sequence}")]
-    Producer {
-        producer_id: ProducerId,
-        producer_epoch: ProducerEpoch,
-        base_sequence: i32,
-    },
+    Producer { producer_id: ProducerId, producer_epoch: ProducerEpoch, base_sequence: i32 },
     #[error("a transactional batch without a producer id")]
     TransactionWithoutProducer,
     #[error("codec {0} is not known")]
@@ -105,11 +98,7 @@ pub enum RecordProblem {
     #[error("a compacted topic takes no record without a key")]
     NullKey,
     #[error("timestamp {timestamp} is outside {earliest} to {latest}")]
-    TimestampRange {
-        timestamp: Timestamp,
-        earliest: Timestamp,
-        latest: Timestamp,
-    },
+    TimestampRange { timestamp: Timestamp, earliest: Timestamp, latest: Timestamp },
     #[error("base timestamp {base} and delta {delta} exceed 64 bits")]
     TimestampOverflow { base: Timestamp, delta: i64 },
     #[error("a producer does not set the append time")]

@@ -144,10 +144,7 @@ impl BatchHeader {
             _ => {}
         }
         let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else {
-            return Err(BatchError::Truncated {
-                needed: HEADER_BYTES,
-                got: bytes.len(),
-            });
+            return Err(BatchError::Truncated { needed: HEADER_BYTES, got: bytes.len() });
         };
         let header = BatchHeader {
             base_offset: Offset(i64::from_be_bytes(field::<0, 8>(bytes))),
@@ -164,9 +161,7 @@ impl BatchHeader {
             record_count: i32::from_be_bytes(field::<57, 4>(bytes)),
         };
         if header.batch_length < (HEADER_BYTES - LENGTH_END) as i32 {
-            return Err(BatchError::Length {
-                declared: header.batch_length,
-            });
+            return Err(BatchError::Length { declared: header.batch_length });
         }
         Ok(header)
     }
@@ -175,10 +170,7 @@ impl BatchHeader {
     /// header) and what lies behind it. The checksum is not looked at.
     pub fn split(bytes: &[u8]) -> Result<(BatchHeader, &[u8], &[u8]), BatchError> {
         let header = BatchHeader::parse(bytes)?;
-        let truncated = BatchError::Truncated {
-            needed: header.bytes(),
-            got: bytes.len(),
-        };
+        let truncated = BatchError::Truncated { needed: header.bytes(), got: bytes.len() };
         let (batch, rest) = bytes.split_at_checked(header.bytes()).ok_or(truncated)?;
         Ok((header, batch.get(HEADER_BYTES..).unwrap_or_default(), rest))
     }
@@ -214,11 +206,7 @@ impl BatchHeader {
 
     /// The offset of the last record (of a batch cleaned by compaction: of the last it had).
     pub fn last_offset(&self) -> Offset {
-        Offset(
-            self.base_offset
-                .0
-                .saturating_add(i64::from(self.last_offset_delta)),
-        )
+        Offset(self.base_offset.0.saturating_add(i64::from(self.last_offset_delta)))
     }
 
     /// The offset after the batch.
@@ -248,10 +236,7 @@ pub fn sequence_plus(sequence: i32, count: i32) -> i32 {
 pub(super) fn check_crc(batch: &[u8], header: &BatchHeader) -> Result<(), BatchError> {
     let computed = crc_fast::crc32_iscsi(batch.get(CRC_START..).unwrap_or_default());
     if computed != header.crc {
-        return Err(BatchError::Crc {
-            stored: header.crc,
-            computed,
-        });
+        return Err(BatchError::Crc { stored: header.crc, computed });
     }
     Ok(())
 }
@@ -302,9 +287,7 @@ mod tests {
 
     #[test]
     fn fields_stand_where_the_table_says() {
-        let mut expect = vec![
-            1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 49, 0x11, 0x12, 0x13, 0x14, 2,
-        ];
+        let mut expect = vec![1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 49, 0x11, 0x12, 0x13, 0x14, 2];
         expect.extend([0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x41, 0x42, 0x43, 0x44]);
         expect.extend([0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58]);
         expect.extend([0x61, 0x62, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68]);
@@ -321,20 +304,8 @@ mod tests {
         };
         let good = sample().encode();
         check(&[], BatchError::Empty);
-        check(
-            &[0; 16],
-            BatchError::Truncated {
-                needed: 61,
-                got: 16,
-            },
-        );
-        check(
-            &good[..60],
-            BatchError::Truncated {
-                needed: 61,
-                got: 60,
-            },
-        );
+        check(&[0; 16], BatchError::Truncated { needed: 61, got: 16 });
+        check(&good[..60], BatchError::Truncated { needed: 61, got: 60 });
         check(&[0; 17], BatchError::Magic(0));
         check(&[255; 61], BatchError::Magic(-1));
         for declared in [i32::MIN, -1, 0, 48] {

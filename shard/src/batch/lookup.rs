@@ -26,9 +26,7 @@ pub fn find_time(
     expander: &mut Expander,
 ) -> Result<Option<Found>, BatchError> {
     let matches = |found: &Found| found.timestamp >= time && found.offset >= from;
-    each_record(batch, limits, expander, |found, best| {
-        best.is_none() && matches(found)
-    })
+    each_record(batch, limits, expander, |found, best| best.is_none() && matches(found))
 }
 
 /// The first record with the largest timestamp of the batch; with append time the last record, as
@@ -69,19 +67,9 @@ fn each_record(
         })?;
         let timestamp = match header.attributes.is_append_time() {
             true => header.max_timestamp,
-            false => Timestamp(
-                header
-                    .base_timestamp
-                    .0
-                    .saturating_add(record.timestamp_delta),
-            ),
+            false => Timestamp(header.base_timestamp.0.saturating_add(record.timestamp_delta)),
         };
-        let offset = Offset(
-            header
-                .base_offset
-                .0
-                .saturating_add(i64::from(record.offset_delta)),
-        );
+        let offset = Offset(header.base_offset.0.saturating_add(i64::from(record.offset_delta)));
         let found = Found { offset, timestamp };
         if better(&found, best) {
             best = Some(found);
@@ -97,21 +85,12 @@ mod tests {
     use crate::batch::{empty_batch, place, BatchBuilder, NewRecord};
     use crate::ids::LeaderEpoch;
 
-    const CODECS: [Codec; 5] = [
-        Codec::None,
-        Codec::Gzip,
-        Codec::Snappy,
-        Codec::Lz4,
-        Codec::Zstd,
-    ];
+    const CODECS: [Codec; 5] = [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd];
 
     fn batch(codec: Codec, timestamps: &[i64], base: i64) -> Vec<u8> {
         let mut batch = BatchBuilder::new().codec(codec);
         for &timestamp in timestamps {
-            batch.push(&NewRecord {
-                timestamp: Timestamp(timestamp),
-                ..Default::default()
-            });
+            batch.push(&NewRecord { timestamp: Timestamp(timestamp), ..Default::default() });
         }
         let mut batch = batch.build();
         place(&mut batch, Offset(base), LeaderEpoch(1));
@@ -120,14 +99,8 @@ mod tests {
 
     fn time(batch: &[u8], time: i64, from: i64) -> Result<Option<(i64, i64)>, BatchError> {
         let (time, from) = (Timestamp(time), Offset(from));
-        find_time(
-            batch,
-            time,
-            from,
-            &Limits::default(),
-            &mut Expander::default(),
-        )
-        .map(|found| found.map(|found| (found.offset.0, found.timestamp.0)))
+        find_time(batch, time, from, &Limits::default(), &mut Expander::default())
+            .map(|found| found.map(|found| (found.offset.0, found.timestamp.0)))
     }
 
     fn latest(batch: &[u8]) -> Result<Option<(i64, i64)>, BatchError> {
@@ -171,10 +144,7 @@ mod tests {
     fn empty_batches_hold_nothing() {
         let empty = empty_batch(Offset(5), Offset(9), LeaderEpoch(2));
         let header = BatchHeader::parse(&empty).unwrap();
-        assert_eq!(
-            (header.base_offset, header.last_offset()),
-            (Offset(5), Offset(9))
-        );
+        assert_eq!((header.base_offset, header.last_offset()), (Offset(5), Offset(9)));
         assert_eq!((time(&empty, -1, 0), latest(&empty)), (Ok(None), Ok(None)));
     }
 
@@ -182,10 +152,7 @@ mod tests {
     fn records_with_gaps_keep_their_offsets() {
         let mut batch = BatchBuilder::new();
         batch.skip(3);
-        batch.push(&NewRecord {
-            timestamp: Timestamp(8),
-            ..Default::default()
-        });
+        batch.push(&NewRecord { timestamp: Timestamp(8), ..Default::default() });
         batch.skip(4);
         let batch = batch.build();
         assert_eq!(BatchHeader::parse(&batch).unwrap().last_offset(), Offset(7));
@@ -195,10 +162,7 @@ mod tests {
     #[test]
     fn damage_is_an_error() {
         let batch = batch(Codec::Zstd, &[50, 40], 100);
-        assert!(matches!(
-            time(&batch[..70], 0, 0),
-            Err(BatchError::Truncated { .. })
-        ));
+        assert!(matches!(time(&batch[..70], 0, 0), Err(BatchError::Truncated { .. })));
         let mut damaged = batch.clone();
         damaged[70] ^= 1;
         assert!(matches!(latest(&damaged), Err(BatchError::Crc { .. })));

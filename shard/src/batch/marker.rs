@@ -33,10 +33,7 @@ impl Marker {
         let key = [0, 0, 0, kind];
         let mut value = [0; 6];
         value[2..].copy_from_slice(&self.coordinator_epoch.to_be_bytes());
-        let mut batch = BatchBuilder::new()
-            .producer(id, epoch, -1)
-            .transactional()
-            .control();
+        let mut batch = BatchBuilder::new().producer(id, epoch, -1).transactional().control();
         batch.push(&NewRecord {
             timestamp: now,
             key: Some(&key),
@@ -58,10 +55,7 @@ impl Marker {
             _ => return None,
         };
         let epoch = record.value?.get(2..6)?.first_chunk::<4>()?;
-        Some(Marker {
-            kind,
-            coordinator_epoch: i32::from_be_bytes(*epoch),
-        })
+        Some(Marker { kind, coordinator_epoch: i32::from_be_bytes(*epoch) })
     }
 }
 
@@ -72,10 +66,7 @@ mod tests {
     #[test]
     fn markers_are_read_back() {
         for kind in [MarkerKind::Abort, MarkerKind::Commit] {
-            let marker = Marker {
-                kind,
-                coordinator_epoch: 0x01020304,
-            };
+            let marker = Marker { kind, coordinator_epoch: 0x01020304 };
             let batch = marker.build(ProducerId(7), ProducerEpoch(3), Timestamp(1000));
             let (header, body, rest) = BatchHeader::split(&batch).unwrap();
             assert!(rest.is_empty());
@@ -84,20 +75,14 @@ mod tests {
                 (header.producer_id, header.producer_epoch),
                 (ProducerId(7), ProducerEpoch(3))
             );
-            assert_eq!(
-                (header.base_sequence, header.max_timestamp),
-                (-1, Timestamp(1000))
-            );
+            assert_eq!((header.base_sequence, header.max_timestamp), (-1, Timestamp(1000)));
             assert_eq!(Marker::read(&header, body), Some(marker));
         }
     }
 
     #[test]
     fn a_marker_has_the_bytes_consumers_expect() {
-        let marker = Marker {
-            kind: MarkerKind::Commit,
-            coordinator_epoch: 5,
-        };
+        let marker = Marker { kind: MarkerKind::Commit, coordinator_epoch: 5 };
         let batch = marker.build(ProducerId(1), ProducerEpoch(0), Timestamp(9));
         let record = [32, 0, 0, 0, 8, 0, 0, 0, 1, 12, 0, 0, 0, 0, 0, 5, 0];
         assert_eq!(batch[61..], record);
@@ -116,17 +101,11 @@ mod tests {
             assert_eq!(Marker::read(&header, body), None);
         };
         check(&data.clone().build());
-        for (key, value) in [
-            (&[0, 0, 0, 2][..], &[0; 6][..]),
-            (&[0, 0, 0], &[0; 6]),
-            (&[0; 4], &[0; 5]),
-        ] {
+        for (key, value) in
+            [(&[0, 0, 0, 2][..], &[0; 6][..]), (&[0, 0, 0], &[0; 6]), (&[0; 4], &[0; 5])]
+        {
             let mut batch = BatchBuilder::new().control();
-            batch.push(&NewRecord {
-                key: Some(key),
-                value: Some(value),
-                ..Default::default()
-            });
+            batch.push(&NewRecord { key: Some(key), value: Some(value), ..Default::default() });
             check(&batch.build());
         }
         check(&BatchBuilder::new().control().build());

@@ -73,11 +73,7 @@ pub struct Records<'a> {
 impl<'a> Records<'a> {
     /// A negative `count` stands for none.
     pub fn new(bytes: &'a [u8], count: i32) -> Records<'a> {
-        Records {
-            bytes,
-            left: count,
-            done: false,
-        }
+        Records { bytes, left: count, done: false }
     }
 
     /// Visits all records; stops at the first that cannot be read and returns its place. The fast
@@ -135,10 +131,7 @@ impl<'a> Iterator for Records<'a> {
 /// one register without a check for each byte. `None` for any other record, good or bad.
 #[inline(always)]
 fn read_short(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
-    let mut window = Window {
-        bits: u64::from_le_bytes(*bytes.first_chunk()?),
-        taken: 0,
-    };
+    let mut window = Window { bits: u64::from_le_bytes(*bytes.first_chunk()?), taken: 0 };
     let length = window.number()?;
     let end = window.taken + usize::try_from(length).ok()?;
     window.skip();
@@ -158,16 +151,7 @@ fn read_short(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
         [0] => Headers::default(),
         _ => read_headers(body.0).ok()?,
     };
-    Some((
-        Record {
-            timestamp_delta,
-            offset_delta,
-            key,
-            value,
-            headers,
-        },
-        rest,
-    ))
+    Some((Record { timestamp_delta, offset_delta, key, value, headers }, rest))
 }
 
 /// Up to eight bytes in a register, the next one lowest. Numbers behind them read as 0.
@@ -210,9 +194,7 @@ fn read_record(bytes: &[u8]) -> Result<(Record<'_>, &[u8]), Malformed> {
         return Err(Malformed::Missing);
     }
     let declared = batch.varint()?;
-    let body = batch
-        .take(declared)
-        .map_err(|left| Malformed::Length { declared, left })?;
+    let body = batch.take(declared).map_err(|left| Malformed::Length { declared, left })?;
     let mut body = Cursor(body);
     // No bit of a record's attributes has a meaning.
     body.byte()?;
@@ -221,28 +203,13 @@ fn read_record(bytes: &[u8]) -> Result<(Record<'_>, &[u8]), Malformed> {
     let key_bytes = body.varint()?;
     let key = body
         .take_nullable(key_bytes)
-        .map_err(|left| Malformed::Key {
-            declared: key_bytes,
-            left,
-        })?;
+        .map_err(|left| Malformed::Key { declared: key_bytes, left })?;
     let value_bytes = body.varint()?;
     let value = body
         .take_nullable(value_bytes)
-        .map_err(|left| Malformed::Value {
-            declared: value_bytes,
-            left,
-        })?;
+        .map_err(|left| Malformed::Value { declared: value_bytes, left })?;
     let headers = read_headers(body.0)?;
-    Ok((
-        Record {
-            timestamp_delta,
-            offset_delta,
-            key,
-            value,
-            headers,
-        },
-        batch.0,
-    ))
+    Ok((Record { timestamp_delta, offset_delta, key, value, headers }, batch.0))
 }
 
 /// Checks the headers to the end of the record.
@@ -256,10 +223,7 @@ fn read_headers(body: &[u8]) -> Result<Headers<'_>, Malformed> {
         Ok(count) if count as usize <= left / 2 => count,
         _ => return Err(Malformed::HeaderCount { declared, left }),
     };
-    let headers = Headers {
-        count,
-        bytes: body.0,
-    };
+    let headers = Headers { count, bytes: body.0 };
     for _ in 0..count {
         read_header(&mut body)?;
     }
@@ -271,13 +235,10 @@ fn read_headers(body: &[u8]) -> Result<Headers<'_>, Malformed> {
 
 fn read_header<'a>(body: &mut Cursor<'a>) -> Result<Header<'a>, Malformed> {
     let declared = body.varint()?;
-    let key = body
-        .take(declared)
-        .map_err(|left| Malformed::HeaderKey { declared, left })?;
+    let key = body.take(declared).map_err(|left| Malformed::HeaderKey { declared, left })?;
     let declared = body.varint()?;
-    let value = body
-        .take_nullable(declared)
-        .map_err(|left| Malformed::HeaderValue { declared, left })?;
+    let value =
+        body.take_nullable(declared).map_err(|left| Malformed::HeaderValue { declared, left })?;
     Ok(Header { key, value })
 }
 

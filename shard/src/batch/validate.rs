@@ -34,10 +34,7 @@ pub struct Rules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimestampRule {
     /// The producer's, at most so far before and after the broker's. `i64::MAX`: no bound.
-    Create {
-        before_max_ms: i64,
-        after_max_ms: i64,
-    },
+    Create { before_max_ms: i64, after_max_ms: i64 },
     /// The broker's.
     Append,
 }
@@ -74,12 +71,7 @@ impl<'a> Valid<'a> {
 
     /// The header's bytes with what the broker assigns. The checksum does not cover these fields.
     pub fn header_bytes(&self, base: Offset, epoch: LeaderEpoch) -> [u8; HEADER_BYTES] {
-        BatchHeader {
-            base_offset: base,
-            leader_epoch: epoch,
-            ..self.header.clone()
-        }
-        .encode()
+        BatchHeader { base_offset: base, leader_epoch: epoch, ..self.header.clone() }.encode()
     }
 
     /// Which record (offset delta) is the first with the max timestamp; with append time the last
@@ -90,10 +82,7 @@ impl<'a> Valid<'a> {
 
     /// The broker's time if it replaced the producer's: the `log_append_time` of the answer.
     pub fn append_time(&self) -> Option<Timestamp> {
-        self.header
-            .attributes
-            .is_append_time()
-            .then_some(self.header.max_timestamp)
+        self.header.attributes.is_append_time().then_some(self.header.max_timestamp)
     }
 
     /// A batch this broker built itself: lengths and checksum are checked, records are not.
@@ -101,11 +90,7 @@ impl<'a> Valid<'a> {
         let (header, body) = exactly_one(data)?;
         check_crc(data, &header)?;
         let max_timestamp_delta = header.last_offset_delta;
-        Ok(Valid {
-            header,
-            body,
-            max_timestamp_delta,
-        })
+        Ok(Valid { header, body, max_timestamp_delta })
     }
 }
 
@@ -118,10 +103,7 @@ pub fn validate<'a>(
 ) -> Result<Valid<'a>, BatchError> {
     let (mut header, body) = exactly_one(data)?;
     if data.len() > rules.message_bytes_max {
-        return Err(BatchError::TooLarge {
-            bytes: data.len(),
-            bytes_max: rules.message_bytes_max,
-        });
+        return Err(BatchError::TooLarge { bytes: data.len(), bytes_max: rules.message_bytes_max });
     }
     check_crc(data, &header)?;
     let codec = check_fields(&header, rules)?;
@@ -141,20 +123,13 @@ pub fn validate<'a>(
         header.max_timestamp = observed.max_timestamp;
         header.crc = header.crc_with(body);
     }
-    Ok(Valid {
-        header,
-        body,
-        max_timestamp_delta,
-    })
+    Ok(Valid { header, body, max_timestamp_delta })
 }
 
 fn exactly_one(data: &[u8]) -> Result<(BatchHeader, &[u8]), BatchError> {
     let (header, body, rest) = BatchHeader::split(data)?;
     if !rest.is_empty() {
-        return Err(BatchError::Several {
-            batch: header.bytes(),
-            got: data.len(),
-        });
+        return Err(BatchError::Several { batch: header.bytes(), got: data.len() });
     }
     Ok((header, body))
 }
@@ -164,32 +139,16 @@ fn check_fields(header: &BatchHeader, rules: &Rules) -> Result<Codec, BatchError
     if header.base_offset != Offset(0) {
         return Err(BatchError::BaseOffset(header.base_offset.0));
     }
-    let BatchHeader {
-        record_count,
-        last_offset_delta,
-        ..
-    } = *header;
+    let BatchHeader { record_count, last_offset_delta, .. } = *header;
     if record_count <= 0 || last_offset_delta != record_count - 1 {
-        return Err(BatchError::Count {
-            record_count,
-            last_offset_delta,
-        });
+        return Err(BatchError::Count { record_count, last_offset_delta });
     }
     if header.attributes.is_control() {
         return Err(BatchError::Control);
     }
-    let BatchHeader {
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        ..
-    } = *header;
+    let BatchHeader { producer_id, producer_epoch, base_sequence, .. } = *header;
     if header.has_producer() && (base_sequence < 0 || producer_epoch.0 < 0) {
-        return Err(BatchError::Producer {
-            producer_id,
-            producer_epoch,
-            base_sequence,
-        });
+        return Err(BatchError::Producer { producer_id, producer_epoch, base_sequence });
     }
     if header.attributes.is_transactional() && !header.has_producer() {
         return Err(BatchError::TransactionWithoutProducer);
@@ -231,10 +190,7 @@ impl Walk {
         let (earliest, latest) = match rules.timestamps {
             // An empty range, so that each record takes the slow path.
             _ if append_time_set => (i64::MAX, i64::MIN),
-            TimestampRule::Create {
-                before_max_ms,
-                after_max_ms,
-            } => (
+            TimestampRule::Create { before_max_ms, after_max_ms } => (
                 bound(before_max_ms, i64::MIN, |ms| now.0.saturating_sub(ms)),
                 bound(after_max_ms, i64::MAX, |ms| now.0.saturating_add(ms)),
             ),
@@ -250,36 +206,23 @@ impl Walk {
     }
 
     fn run(&self, records: Records<'_>) -> Result<Observed, BatchError> {
-        let mut seen = Observed {
-            max_timestamp: Timestamp(-1),
-            max_timestamp_delta: 0,
-        };
+        let mut seen = Observed { max_timestamp: Timestamp(-1), max_timestamp_delta: 0 };
         let mut faults = Faults::default();
         let mut index = 0;
         let read = records.visit(|record| {
-            let (time, overflow) = self
-                .base_timestamp
-                .0
-                .overflowing_add(record.timestamp_delta);
+            let (time, overflow) = self.base_timestamp.0.overflowing_add(record.timestamp_delta);
             let in_range = time >= self.earliest.0 && time <= self.latest.0 && !overflow;
             let has_key = record.key.is_some() || !self.keys_required;
             if !(in_range && has_key && record.offset_delta == index) {
                 // By value: a reference would force every record through memory.
-                let Record {
-                    offset_delta,
-                    timestamp_delta,
-                    ..
-                } = *record;
+                let Record { offset_delta, timestamp_delta, .. } = *record;
                 let delta = timestamp_delta;
                 if let Some(problem) = self.look_closer(index, offset_delta, has_key, delta) {
                     faults.add(index, problem);
                 }
             }
             if time > seen.max_timestamp.0 {
-                seen = Observed {
-                    max_timestamp: Timestamp(time),
-                    max_timestamp_delta: index,
-                };
+                seen = Observed { max_timestamp: Timestamp(time), max_timestamp_delta: index };
             }
             index += 1;
         });
@@ -330,10 +273,8 @@ struct Faults {
 
 impl Faults {
     fn add(&mut self, index: i32, problem: RecordProblem) {
-        self.about_time |= matches!(
-            problem,
-            RecordProblem::TimestampRange { .. } | RecordProblem::AppendTimeSet
-        );
+        self.about_time |=
+            matches!(problem, RecordProblem::TimestampRange { .. } | RecordProblem::AppendTimeSet);
         self.errors.add(index, problem);
     }
 

@@ -227,7 +227,7 @@ impl Log {
         if epoch == self.spec.run {
             return Some((epoch, partition.log_end()));
         }
-        partition.epochs.end_of(epoch, partition.log_end())
+        partition.epochs.end_of(epoch, self.spec.run, partition.log_end())
     }
 
     /// Everything before it is committed.
@@ -287,7 +287,7 @@ impl Log {
             return Err(AppendError::Poisoned);
         }
         let partition = self.partitions.get(id).expect("attached");
-        if let Verdict::Duplicate { base_offset, last_offset } =
+        if let Verdict::Duplicate { base_offset, last_offset, .. } =
             partition.producers.check(stored.header)?
         {
             return Ok(self.repeated(partition, base_offset, last_offset));

@@ -3,6 +3,7 @@
 //! Owned by the log that holds the partition; changed by appends, by the commit that follows them
 //! and by retention. It holds no batches and does no I/O.
 
+pub mod damage;
 pub mod epochs;
 pub mod producers;
 
@@ -81,8 +82,8 @@ impl Partition {
 
     /// The end of what a reader of committed transactions may see.
     pub fn last_stable(&self) -> Offset {
-        let open = self.producers.first_open_offset();
-        open.map_or(self.high_watermark, |first| first.min(self.high_watermark))
+        let undecided = self.producers.first_undecided(self.high_watermark);
+        undecided.map_or(self.high_watermark, |first| first.min(self.high_watermark))
     }
 
     pub fn runs(&self) -> &VecDeque<Run> {
@@ -109,6 +110,7 @@ impl Partition {
         self.log_start = log_start;
         self.high_watermark = high_watermark;
         self.log_end = log_end;
+        self.producers.settle(high_watermark);
     }
 
     /// A batch now lies in `segment`: the log end moves behind it, and under a flush policy that

@@ -100,19 +100,13 @@ impl Frame {
         if check != header_check(descriptor) {
             return Err(Failure::Corrupt);
         }
-        Ok(Frame {
-            flags,
-            block_bytes_max,
-            content_bytes,
-        })
+        Ok(Frame { flags, block_bytes_max, content_bytes })
     }
 
     fn check_content(&self, content: &[u8], input: &mut Input<'_>) -> Result<(), Failure> {
         let checked = self.flags & CONTENT_CHECKSUM != 0;
         let wrong_check = checked && input.u32()? != XxHash32::oneshot(0, content);
-        let wrong_size = self
-            .content_bytes
-            .is_some_and(|bytes| bytes != content.len() as u64);
+        let wrong_size = self.content_bytes.is_some_and(|bytes| bytes != content.len() as u64);
         if wrong_check || wrong_size || !input.0.is_empty() {
             return Err(Failure::Corrupt);
         }

@@ -29,11 +29,7 @@ pub struct Limits {
 impl Default for Limits {
     /// Above what gzip (1,032), LZ4 (255) and snappy (22) can reach at all: the ratio bounds zstd.
     fn default() -> Limits {
-        Limits {
-            bytes_max: 128 << 20,
-            ratio_max: 1100,
-            ratio_free_bytes: 2 << 20,
-        }
+        Limits { bytes_max: 128 << 20, ratio_max: 1100, ratio_free_bytes: 2 << 20 }
     }
 }
 
@@ -134,7 +130,7 @@ fn gunzip(body: &[u8], output: &mut Output, limit: usize) -> Result<usize, Failu
     let mut written = 0;
     loop {
         // One byte beyond the limit shows that there is more.
-        let left = limit + 1 - written;
+        let left = limit.saturating_add(1) - written;
         let step = written.max(Output::STEP_BYTES).min(left);
         let room = output.from(written, step);
         let room_bytes = room.len().min(left);

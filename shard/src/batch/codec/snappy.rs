@@ -56,9 +56,7 @@ fn block(
         return Err(Failure::Limit);
     }
     let room = output.exact(*written, claimed);
-    let count = snap::raw::Decoder::new()
-        .decompress(block, room)
-        .map_err(|_| Failure::Corrupt)?;
+    let count = snap::raw::Decoder::new().decompress(block, room).map_err(|_| Failure::Corrupt)?;
     *written += count;
     Ok(())
 }

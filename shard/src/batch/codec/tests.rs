@@ -12,14 +12,9 @@ fn text() -> Vec<u8> {
 }
 
 fn bytes(hex: &str) -> Vec<u8> {
-    let hex: Vec<u8> = hex
-        .bytes()
-        .filter(|byte| !byte.is_ascii_whitespace())
-        .collect();
+    let hex: Vec<u8> = hex.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let digit = |byte: u8| (byte as char).to_digit(16).unwrap() as u8;
-    hex.chunks(2)
-        .map(|pair| digit(pair[0]) << 4 | digit(pair[1]))
-        .collect()
+    hex.chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
 fn expanded(codec: Codec, body: &[u8]) -> Result<Vec<u8>, BatchError> {
@@ -41,28 +36,16 @@ fn streams_of_other_encoders_expand() {
     check(Codec::Snappy, SNAPPY);
     check(Codec::Snappy, &format!("{XERIAL} 0000000f {SNAPPY}"));
     // No optional field; then content size, block and content checksums, blocks of 4 MiB.
-    check(
-        Codec::Lz4,
-        "04224d18604082110000007f626173616c74200700355073616c742000000000",
-    );
+    check(Codec::Lz4, "04224d18604082110000007f626173616c74200700355073616c742000000000");
     check(
         Codec::Lz4,
         "04224d187c4054000000000000002e110000007f626173616c74200700355073616c7420
          cf8c7c76000000002b51d570",
     );
     // Without, then with the content size in the frame.
-    check(
-        Codec::Zstd,
-        "28b52ffd005875000038626173616c742001002ab41801",
-    );
-    check(
-        Codec::Zstd,
-        "28b52ffd205475000038626173616c742001002ab41801",
-    );
-    check(
-        Codec::Gzip,
-        "1f8b08000000000002034b4a2c4ecc295148a2260500f9f418df54000000",
-    );
+    check(Codec::Zstd, "28b52ffd005875000038626173616c742001002ab41801");
+    check(Codec::Zstd, "28b52ffd205475000038626173616c742001002ab41801");
+    check(Codec::Gzip, "1f8b08000000000002034b4a2c4ecc295148a2260500f9f418df54000000");
 }
 
 #[test]
@@ -79,10 +62,7 @@ fn concatenated_streams_expand_where_clients_read_them() {
     }
     let one = compressed(Codec::Lz4, &text());
     let two = [&one[..], &one[..]].concat();
-    assert_eq!(
-        expanded(Codec::Lz4, &two),
-        Err(BatchError::Compression(Codec::Lz4))
-    );
+    assert_eq!(expanded(Codec::Lz4, &two), Err(BatchError::Compression(Codec::Lz4)));
 }
 
 #[test]
@@ -110,34 +90,18 @@ fn damaged_streams_are_refused() {
     check(Codec::Lz4, &format!("04224d18614000000000{block}00000000"));
     check(Codec::Lz4, &format!("04224d18604083{block}00000000"));
     check(Codec::Lz4, &format!("04224d18604082{block}"));
-    check(
-        Codec::Lz4,
-        &format!("04224d186440a7{block}000000002b51d571"),
-    );
-    check(
-        Codec::Lz4,
-        &format!("04224d187c4055000000000000002e{block}cf8c7c76000000002b51d570"),
-    );
+    check(Codec::Lz4, &format!("04224d186440a7{block}000000002b51d571"));
+    check(Codec::Lz4, &format!("04224d187c4055000000000000002e{block}cf8c7c76000000002b51d570"));
     check(Codec::Lz4, &format!("04224d18604082{block}0000000000"));
     // Zstd: a window of 2^28 bytes, which no client would allot.
-    check(
-        Codec::Zstd,
-        "28b52ffd009075000038626173616c742001002ab41801",
-    );
-    check(
-        Codec::Gzip,
-        "1f8b08000000000002034b4a2c4ecc295148a2260500f9f418df5400000000",
-    );
+    check(Codec::Zstd, "28b52ffd009075000038626173616c742001002ab41801");
+    check(Codec::Gzip, "1f8b08000000000002034b4a2c4ecc295148a2260500f9f418df5400000000");
 }
 
 #[test]
 fn no_stream_writes_more_than_its_limit() {
     let zeros = vec![0; 8 << 20];
-    let limits = Limits {
-        bytes_max: 1 << 20,
-        ratio_max: 1100,
-        ratio_free_bytes: 1 << 16,
-    };
+    let limits = Limits { bytes_max: 1 << 20, ratio_max: 1100, ratio_free_bytes: 1 << 16 };
     for codec in CODECS {
         let bomb = compressed(codec, &zeros);
         let bytes_max = limits.for_input(bomb.len());
@@ -145,10 +109,7 @@ fn no_stream_writes_more_than_its_limit() {
         let got = expand(codec, &bomb, &limits, &mut expander).map(<[u8]>::len);
         assert_eq!(got, Err(BatchError::Expansion { bytes_max }), "{codec:?}");
         let touched = expander.output.bytes.capacity();
-        assert!(
-            touched <= bytes_max + 1,
-            "{codec:?} wrote {touched} of {bytes_max}"
-        );
+        assert!(touched <= bytes_max + 1, "{codec:?} wrote {touched} of {bytes_max}");
     }
 }
 
@@ -157,11 +118,7 @@ fn the_limit_itself_is_allowed() {
     for codec in CODECS {
         let check = |length: usize, fits: bool| {
             let body = compressed(codec, &vec![7; length]);
-            let limits = Limits {
-                bytes_max: 300_000,
-                ratio_max: 1,
-                ratio_free_bytes: 300_000,
-            };
+            let limits = Limits { bytes_max: 300_000, ratio_max: 1, ratio_free_bytes: 300_000 };
             let got = expand(codec, &body, &limits, &mut Expander::default()).is_ok();
             assert_eq!(got, fits, "{codec:?} {length}");
         };
@@ -172,11 +129,7 @@ fn the_limit_itself_is_allowed() {
 
 #[test]
 fn the_ratio_bounds_small_inputs() {
-    let limits = Limits {
-        bytes_max: 1000,
-        ratio_max: 10,
-        ratio_free_bytes: 200,
-    };
+    let limits = Limits { bytes_max: 1000, ratio_max: 10, ratio_free_bytes: 200 };
     let check = |input, expect| assert_eq!(limits.for_input(input), expect, "{input}");
     check(0, 200);
     check(20, 200);

@@ -39,13 +39,7 @@ fn a_record_is_read_as_it_stands() {
     assert_eq!(records[0].key, Some(&b"k"[..]));
     assert_eq!(records[0].value, Some(&b"v"[..]));
     let headers: Vec<_> = records[0].headers().collect();
-    assert_eq!(
-        headers,
-        [Header {
-            key: b"h",
-            value: None
-        }]
-    );
+    assert_eq!(headers, [Header { key: b"h", value: None }]);
     assert_eq!(read(&[], 0), Ok(vec![]));
     assert_eq!(read(&[], -1), Ok(vec![]));
 }
@@ -68,22 +62,8 @@ fn sizes_must_be_exact() {
     check(&ONE, 2, Malformed::Missing);
     check(&ONE, 0, Malformed::Trailing(12));
     check(&[&ONE[..], &[9]].concat(), 1, Malformed::Trailing(1));
-    check(
-        &ONE[..11],
-        1,
-        Malformed::Length {
-            declared: 11,
-            left: 10,
-        },
-    );
-    check(
-        &[1],
-        1,
-        Malformed::Length {
-            declared: -1,
-            left: 0,
-        },
-    );
+    check(&ONE[..11], 1, Malformed::Length { declared: 11, left: 10 });
+    check(&[1], 1, Malformed::Length { declared: -1, left: 0 });
     check(&[0x80], 1, Malformed::Varint);
     check(&[0xff, 0xff, 0xff, 0xff, 0x1f], 1, Malformed::Varint);
     let changed = |at: usize, to: u8| {
@@ -91,87 +71,17 @@ fn sizes_must_be_exact() {
         bytes[at] = to;
         bytes
     };
-    check(
-        &changed(4, 3),
-        1,
-        Malformed::Key {
-            declared: -2,
-            left: 7,
-        },
-    );
-    check(
-        &changed(4, 16),
-        1,
-        Malformed::Key {
-            declared: 8,
-            left: 7,
-        },
-    );
-    check(
-        &changed(6, 3),
-        1,
-        Malformed::Value {
-            declared: -2,
-            left: 5,
-        },
-    );
-    check(
-        &changed(6, 12),
-        1,
-        Malformed::Value {
-            declared: 6,
-            left: 5,
-        },
-    );
-    check(
-        &changed(8, 1),
-        1,
-        Malformed::HeaderCount {
-            declared: -1,
-            left: 3,
-        },
-    );
-    check(
-        &changed(8, 4),
-        1,
-        Malformed::HeaderCount {
-            declared: 2,
-            left: 3,
-        },
-    );
+    check(&changed(4, 3), 1, Malformed::Key { declared: -2, left: 7 });
+    check(&changed(4, 16), 1, Malformed::Key { declared: 8, left: 7 });
+    check(&changed(6, 3), 1, Malformed::Value { declared: -2, left: 5 });
+    check(&changed(6, 12), 1, Malformed::Value { declared: 6, left: 5 });
+    check(&changed(8, 1), 1, Malformed::HeaderCount { declared: -1, left: 3 });
+    check(&changed(8, 4), 1, Malformed::HeaderCount { declared: 2, left: 3 });
     check(&changed(8, 0), 1, Malformed::Leftover(3));
-    check(
-        &changed(9, 1),
-        1,
-        Malformed::HeaderKey {
-            declared: -1,
-            left: 2,
-        },
-    );
-    check(
-        &changed(9, 6),
-        1,
-        Malformed::HeaderKey {
-            declared: 3,
-            left: 2,
-        },
-    );
-    check(
-        &changed(11, 3),
-        1,
-        Malformed::HeaderValue {
-            declared: -2,
-            left: 0,
-        },
-    );
-    check(
-        &changed(11, 2),
-        1,
-        Malformed::HeaderValue {
-            declared: 1,
-            left: 0,
-        },
-    );
+    check(&changed(9, 1), 1, Malformed::HeaderKey { declared: -1, left: 2 });
+    check(&changed(9, 6), 1, Malformed::HeaderKey { declared: 3, left: 2 });
+    check(&changed(11, 3), 1, Malformed::HeaderValue { declared: -2, left: 0 });
+    check(&changed(11, 2), 1, Malformed::HeaderValue { declared: 1, left: 0 });
 }
 
 #[test]
@@ -183,11 +93,7 @@ fn numbers_of_any_length_are_read() {
         assert_eq!(cursor.varlong(), Ok(number));
         assert!(cursor.0.is_empty());
         let short = Cursor(&bytes).varint();
-        assert_eq!(
-            short,
-            i32::try_from(number).map_err(|_| Malformed::Varint),
-            "{number}"
-        );
+        assert_eq!(short, i32::try_from(number).map_err(|_| Malformed::Varint), "{number}");
     };
     for shift in 0..64 {
         for near in [-1, 0, 1] {
@@ -202,12 +108,7 @@ fn numbers_of_any_length_are_read() {
     assert_eq!(Cursor(&beyond).varlong(), Err(Malformed::Varint));
 }
 
-type Model = (
-    Option<Vec<u8>>,
-    Option<Vec<u8>>,
-    Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    i64,
-);
+type Model = (Option<Vec<u8>>, Option<Vec<u8>>, Vec<(Vec<u8>, Option<Vec<u8>>)>, i64);
 
 fn any_record() -> impl Strategy<Value = Model> {
     let bytes = || proptest::collection::vec(any::<u8>(), 0..200);
@@ -219,13 +120,8 @@ fn any_record() -> impl Strategy<Value = Model> {
 fn build(models: &[Model]) -> Vec<u8> {
     let mut batch = BatchBuilder::new();
     for (key, value, headers, timestamp) in models {
-        let headers: Vec<_> = headers
-            .iter()
-            .map(|(key, value)| Header {
-                key,
-                value: value.as_deref(),
-            })
-            .collect();
+        let headers: Vec<_> =
+            headers.iter().map(|(key, value)| Header { key, value: value.as_deref() }).collect();
         batch.push(&NewRecord {
             timestamp: Timestamp(*timestamp),
             key: key.as_deref(),

@@ -11,10 +11,7 @@ const NOW: Timestamp = Timestamp(1_000_000);
 fn rules() -> Rules {
     Rules {
         message_bytes_max: 1 << 20,
-        timestamps: TimestampRule::Create {
-            before_max_ms: i64::MAX,
-            after_max_ms: i64::MAX,
-        },
+        timestamps: TimestampRule::Create { before_max_ms: i64::MAX, after_max_ms: i64::MAX },
         keys_required: false,
         zstd_allowed: true,
         limits: Limits::default(),
@@ -29,11 +26,7 @@ fn builder(timestamps: &[i64]) -> BatchBuilder {
     let mut batch = BatchBuilder::new();
     for &timestamp in timestamps {
         let timestamp = Timestamp(timestamp);
-        batch.push(&NewRecord {
-            timestamp,
-            value: Some(b"value"),
-            ..Default::default()
-        });
+        batch.push(&NewRecord { timestamp, value: Some(b"value"), ..Default::default() });
     }
     batch
 }
@@ -49,46 +42,26 @@ fn edited(batch: &[u8], edit: impl Fn(&mut BatchHeader)) -> Vec<u8> {
 /// A batch of `count` records with these record bytes.
 fn handmade(records: &[u8], count: i32) -> Vec<u8> {
     let batch = [&builder(&[1]).build()[..HEADER_BYTES], records].concat();
-    edited(
-        &[
-            &batch[..8],
-            &(batch.len() as i32 - 12).to_be_bytes(),
-            &batch[12..],
-        ]
-        .concat(),
-        |h| {
-            h.record_count = count;
-            h.last_offset_delta = count - 1;
-        },
-    )
+    edited(&[&batch[..8], &(batch.len() as i32 - 12).to_be_bytes(), &batch[12..]].concat(), |h| {
+        h.record_count = count;
+        h.last_offset_delta = count - 1;
+    })
 }
 
 #[test]
 fn a_good_batch_passes_as_it_is() {
-    for codec in [
-        Codec::None,
-        Codec::Gzip,
-        Codec::Snappy,
-        Codec::Lz4,
-        Codec::Zstd,
-    ] {
+    for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
         let batch = builder(&[5, 9, 9, 2]).codec(codec).build();
         let valid = checked(&batch, &rules()).unwrap();
         assert_eq!(valid.header(), &BatchHeader::parse(&batch).unwrap());
         assert_eq!(valid.body(), &batch[HEADER_BYTES..]);
         assert_eq!(valid.bytes(), batch.len());
-        assert_eq!(
-            (valid.max_timestamp_delta(), valid.append_time()),
-            (1, None)
-        );
+        assert_eq!((valid.max_timestamp_delta(), valid.append_time()), (1, None));
 
         let header = valid.header_bytes(Offset(77), LeaderEpoch(3));
         let written = [&header[..], valid.body()].concat();
         let (header, body, _) = BatchHeader::split(&written).unwrap();
-        assert_eq!(
-            (header.base_offset, header.leader_epoch),
-            (Offset(77), LeaderEpoch(3))
-        );
+        assert_eq!((header.base_offset, header.leader_epoch), (Offset(77), LeaderEpoch(3)));
         assert_eq!(header.last_offset(), Offset(80));
         assert_eq!(header.crc, header.crc_with(body));
         assert_eq!(Valid::built(&written).unwrap().header(), &header);
@@ -103,54 +76,17 @@ fn the_frame_must_be_exactly_one_batch() {
         assert_eq!(checked(data, &rules()), Err(expect));
     };
     check(&[], BatchError::Empty);
-    check(
-        &batch[..60],
-        BatchError::Truncated {
-            needed: 61,
-            got: 60,
-        },
-    );
-    check(
-        &batch[..bytes - 1],
-        BatchError::Truncated {
-            needed: bytes,
-            got: bytes - 1,
-        },
-    );
+    check(&batch[..60], BatchError::Truncated { needed: 61, got: 60 });
+    check(&batch[..bytes - 1], BatchError::Truncated { needed: bytes, got: bytes - 1 });
     let twice = [&batch[..], &batch[..]].concat();
-    check(
-        &twice,
-        BatchError::Several {
-            batch: bytes,
-            got: 2 * bytes,
-        },
-    );
-    check(
-        &[&batch[..], &[0]].concat(),
-        BatchError::Several {
-            batch: bytes,
-            got: bytes + 1,
-        },
-    );
+    check(&twice, BatchError::Several { batch: bytes, got: 2 * bytes });
+    check(&[&batch[..], &[0]].concat(), BatchError::Several { batch: bytes, got: bytes + 1 });
     check(&[0; 30], BatchError::Magic(0));
 
-    let small = Rules {
-        message_bytes_max: bytes - 1,
-        ..rules()
-    };
-    let expect = BatchError::TooLarge {
-        bytes,
-        bytes_max: bytes - 1,
-    };
+    let small = Rules { message_bytes_max: bytes - 1, ..rules() };
+    let expect = BatchError::TooLarge { bytes, bytes_max: bytes - 1 };
     assert_eq!(checked(&batch, &small), Err(expect));
-    assert!(checked(
-        &batch,
-        &Rules {
-            message_bytes_max: bytes,
-            ..rules()
-        }
-    )
-    .is_ok());
+    assert!(checked(&batch, &Rules { message_bytes_max: bytes, ..rules() }).is_ok());
 }
 
 #[test]
@@ -160,16 +96,10 @@ fn every_checksummed_byte_counts() {
         let mut damaged = batch.clone();
         damaged[at] ^= 1;
         let got = checked(&damaged, &rules());
-        assert!(
-            matches!(got, Err(BatchError::Crc { .. })),
-            "byte {at}: {got:?}"
-        );
+        assert!(matches!(got, Err(BatchError::Crc { .. })), "byte {at}: {got:?}");
     }
     let placed = [&batch[..12], &[1, 2, 3, 4], &batch[16..]].concat();
-    assert!(
-        checked(&placed, &rules()).is_ok(),
-        "the leader epoch is not checksummed"
-    );
+    assert!(checked(&placed, &rules()).is_ok(), "the leader epoch is not checksummed");
 }
 
 #[test]
@@ -179,15 +109,9 @@ fn header_rules() {
         assert_eq!(checked(&edited(&batch, edit), &rules()).err(), expect);
     };
     check(|_| (), None);
-    check(
-        |h| h.base_offset = Offset(1),
-        Some(BatchError::BaseOffset(1)),
-    );
+    check(|h| h.base_offset = Offset(1), Some(BatchError::BaseOffset(1)));
     let count = |record_count, last_offset_delta| {
-        Some(BatchError::Count {
-            record_count,
-            last_offset_delta,
-        })
+        Some(BatchError::Count { record_count, last_offset_delta })
     };
     check(|h| h.record_count = 0, count(0, 1));
     check(|h| h.record_count = -1, count(-1, 1));
@@ -195,16 +119,10 @@ fn header_rules() {
     check(|h| h.last_offset_delta = 2, count(2, 2));
     check(|h| h.last_offset_delta = -1, count(2, -1));
     check(|h| h.record_count = i32::MIN, count(i32::MIN, 1));
-    check(
-        |h| h.attributes = h.attributes.with_control(),
-        Some(BatchError::Control),
-    );
+    check(|h| h.attributes = h.attributes.with_control(), Some(BatchError::Control));
     for bits in 5..8 {
         let data = edited(&batch, |h| h.attributes = Attributes(bits));
-        assert_eq!(
-            checked(&data, &rules()),
-            Err(BatchError::UnknownCodec(bits as u8))
-        );
+        assert_eq!(checked(&data, &rules()), Err(BatchError::UnknownCodec(bits as u8)));
     }
     check(|h| h.attributes = Attributes(1 << 14), None);
     check(
@@ -234,10 +152,7 @@ fn header_rules() {
 #[test]
 fn zstd_needs_a_newer_request() {
     let batch = builder(&[1]).codec(Codec::Zstd).build();
-    let old = Rules {
-        zstd_allowed: false,
-        ..rules()
-    };
+    let old = Rules { zstd_allowed: false, ..rules() };
     assert_eq!(checked(&batch, &old), Err(BatchError::ZstdTooEarly));
     assert!(checked(&builder(&[1]).codec(Codec::Lz4).build(), &old).is_ok());
 }
@@ -245,80 +160,43 @@ fn zstd_needs_a_newer_request() {
 #[test]
 fn compressed_records_must_expand_within_limits() {
     let batch = builder(&[1; 1000]).codec(Codec::Gzip).build();
-    let limits = Limits {
-        bytes_max: 5000,
-        ratio_max: 1000,
-        ratio_free_bytes: 0,
-    };
+    let limits = Limits { bytes_max: 5000, ratio_max: 1000, ratio_free_bytes: 0 };
     let got = checked(&batch, &Rules { limits, ..rules() });
     assert_eq!(got, Err(BatchError::Expansion { bytes_max: 5000 }));
 
     let other = edited(&batch, |h| h.attributes = Attributes(2));
-    assert_eq!(
-        checked(&other, &rules()),
-        Err(BatchError::Compression(Codec::Snappy))
-    );
+    assert_eq!(checked(&other, &rules()), Err(BatchError::Compression(Codec::Snappy)));
 }
 
 fn faults(list: &[(i32, RecordProblem)]) -> RecordErrors {
-    let listed = list
-        .iter()
-        .map(|&(index, problem)| RecordFault { index, problem })
-        .collect();
-    RecordErrors {
-        listed,
-        total: list.len(),
-    }
+    let listed = list.iter().map(|&(index, problem)| RecordFault { index, problem }).collect();
+    RecordErrors { listed, total: list.len() }
 }
 
 #[test]
 fn records_at_fault_are_named() {
     let check = |data: &[u8], list: &[(i32, RecordProblem)]| {
-        assert_eq!(
-            checked(data, &rules()),
-            Err(BatchError::Records(faults(list)))
-        );
+        assert_eq!(checked(data, &rules()), Err(BatchError::Records(faults(list))));
     };
     // Deltas 0 and 1.
     let (zero, one) = ([12, 0, 0, 0, 1, 1, 0], [12, 0, 0, 2, 1, 1, 0]);
     assert!(checked(&handmade(&[zero, one].concat(), 2), &rules()).is_ok());
     let delta = |expected, got| RecordProblem::OffsetDelta { expected, got };
-    check(
-        &handmade(&[one, zero].concat(), 2),
-        &[(0, delta(0, 1)), (1, delta(1, 0))],
-    );
+    check(&handmade(&[one, zero].concat(), 2), &[(0, delta(0, 1)), (1, delta(1, 0))]);
     check(&handmade(&[zero, zero].concat(), 2), &[(1, delta(1, 0))]);
     let malformed = RecordProblem::Malformed;
     check(&handmade(&zero, 2), &[(1, malformed(Malformed::Missing))]);
-    check(
-        &handmade(&[zero, one].concat(), 1),
-        &[(1, malformed(Malformed::Trailing(7)))],
-    );
-    check(
-        &handmade(&zero[..6], 1),
-        &[(
-            0,
-            malformed(Malformed::Length {
-                declared: 6,
-                left: 5,
-            }),
-        )],
-    );
+    check(&handmade(&[zero, one].concat(), 1), &[(1, malformed(Malformed::Trailing(7)))]);
+    check(&handmade(&zero[..6], 1), &[(0, malformed(Malformed::Length { declared: 6, left: 5 }))]);
 }
 
 #[test]
 fn a_list_of_faults_is_bounded() {
-    let keys = Rules {
-        keys_required: true,
-        ..rules()
-    };
+    let keys = Rules { keys_required: true, ..rules() };
     let Err(BatchError::Records(errors)) = checked(&builder(&[1; 5000]).build(), &keys) else {
         panic!("records without keys passed");
     };
-    assert_eq!(
-        (errors.listed.len(), errors.total),
-        (RecordErrors::LISTED_MAX, 5000)
-    );
+    assert_eq!((errors.listed.len(), errors.total), (RecordErrors::LISTED_MAX, 5000));
     let text = "5000 records refused: record 0: a compacted topic takes no record without a key; \
         record 1: a compacted topic takes no record without a key; \
         record 2: a compacted topic takes no record without a key";
@@ -327,16 +205,10 @@ fn a_list_of_faults_is_bounded() {
 
 #[test]
 fn compacted_topics_need_keys() {
-    let keys = Rules {
-        keys_required: true,
-        ..rules()
-    };
+    let keys = Rules { keys_required: true, ..rules() };
     let mut batch = BatchBuilder::new();
     for key in [Some(&b""[..]), None, Some(&b"k"[..])] {
-        batch.push(&NewRecord {
-            key,
-            ..Default::default()
-        });
+        batch.push(&NewRecord { key, ..Default::default() });
     }
     let expect = BatchError::Records(faults(&[(1, RecordProblem::NullKey)]));
     assert_eq!(checked(&batch.build(), &keys), Err(expect));
@@ -344,36 +216,19 @@ fn compacted_topics_need_keys() {
 
 #[test]
 fn create_time_has_bounds() {
-    let timestamps = TimestampRule::Create {
-        before_max_ms: 1000,
-        after_max_ms: 10,
-    };
-    let bounded = Rules {
-        timestamps,
-        ..rules()
-    };
+    let timestamps = TimestampRule::Create { before_max_ms: 1000, after_max_ms: 10 };
+    let bounded = Rules { timestamps, ..rules() };
     let (earliest, latest) = (Timestamp(NOW.0 - 1000), Timestamp(NOW.0 + 10));
     let check = |times: &[i64], faulty: &[i32]| {
         let list: Vec<_> = faulty
             .iter()
             .map(|&index| {
                 let timestamp = Timestamp(times[index as usize]);
-                (
-                    index,
-                    RecordProblem::TimestampRange {
-                        timestamp,
-                        earliest,
-                        latest,
-                    },
-                )
+                (index, RecordProblem::TimestampRange { timestamp, earliest, latest })
             })
             .collect();
         let expect = (!list.is_empty()).then(|| BatchError::Timestamps(faults(&list)));
-        assert_eq!(
-            checked(&builder(times).build(), &bounded).err(),
-            expect,
-            "{times:?}"
-        );
+        assert_eq!(checked(&builder(times).build(), &bounded).err(), expect, "{times:?}");
     };
     check(&[NOW.0, earliest.0, latest.0, -1], &[]);
     check(&[-1, -1], &[]);
@@ -388,13 +243,8 @@ fn unbounded_timestamps_reach_far() {
         let valid = checked(&batch, &rules()).unwrap();
         assert_eq!(valid.header().max_timestamp.0, times[0].max(times[1]));
     }
-    let batch = edited(&builder(&[0, 5]).build(), |h| {
-        h.base_timestamp = Timestamp(i64::MAX - 1)
-    });
-    let overflow = RecordProblem::TimestampOverflow {
-        base: Timestamp(i64::MAX - 1),
-        delta: 5,
-    };
+    let batch = edited(&builder(&[0, 5]).build(), |h| h.base_timestamp = Timestamp(i64::MAX - 1));
+    let overflow = RecordProblem::TimestampOverflow { base: Timestamp(i64::MAX - 1), delta: 5 };
     let expect = BatchError::Records(faults(&[(1, overflow)]));
     assert_eq!(checked(&batch, &rules()), Err(expect));
 }
@@ -412,30 +262,20 @@ fn a_wrong_max_timestamp_is_corrected() {
 
 #[test]
 fn append_time_replaces_the_producers() {
-    let append = Rules {
-        timestamps: TimestampRule::Append,
-        ..rules()
-    };
+    let append = Rules { timestamps: TimestampRule::Append, ..rules() };
     for codec in [Codec::None, Codec::Lz4] {
         let batch = builder(&[5, 9, 2]).codec(codec).build();
         let valid = checked(&batch, &append).unwrap();
         let header = valid.header();
         assert!(header.attributes.is_append_time());
         assert_eq!(header.attributes.codec(), Some(codec));
-        assert_eq!(
-            (header.max_timestamp, header.base_timestamp),
-            (NOW, Timestamp(5))
-        );
+        assert_eq!((header.max_timestamp, header.base_timestamp), (NOW, Timestamp(5)));
         assert_eq!(header.crc, header.crc_with(valid.body()));
-        assert_eq!(
-            (valid.append_time(), valid.max_timestamp_delta()),
-            (Some(NOW), 2)
-        );
+        assert_eq!((valid.append_time(), valid.max_timestamp_delta()), (Some(NOW), 2));
     }
     // The producer may not claim it.
-    let claimed = edited(&builder(&[5]).build(), |h| {
-        h.attributes = h.attributes.with_append_time()
-    });
+    let claimed =
+        edited(&builder(&[5]).build(), |h| h.attributes = h.attributes.with_append_time());
     let expect = BatchError::Timestamps(faults(&[(0, RecordProblem::AppendTimeSet)]));
     for rules in [append, rules()] {
         assert_eq!(checked(&claimed, &rules), Err(expect.clone()));
