@@ -5,12 +5,14 @@
 //! crate `shard` keeps the bytes. Imports point down only.
 
 pub mod banner;
+pub mod broker;
 pub mod catalog;
 pub mod cli;
 pub mod config;
 pub mod cores;
 pub mod errors;
 pub mod handlers;
+pub mod http;
 pub mod metrics;
 pub mod net;
 pub mod preflight;

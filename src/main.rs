@@ -1,17 +1,17 @@
 //! The `basalt` binary: runs what the command line asks for.
 //!
 //! Whatever goes wrong ends in one line on standard error that says what to do, and status 1.
-//! Known gaps: `serve` checks everything a start needs but does not serve
-//! yet; `stats`, `log dump` and `log salvage` are parsed only.
+//! Known gaps: `log dump` and `log salvage` are parsed only.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use basalt::cli::{Cli, Command, ConfigCommand, LogCommand, ServeArgs};
 use basalt::config::{Config, ConfigErrors};
-use basalt::preflight;
+use basalt::{broker, http, preflight};
 use clap::Parser;
+use tracing_subscriber::EnvFilter;
 
 /// What to print before ending with status 1; one line each.
 type Failure = Vec<String>;
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         Command::Config { command: ConfigCommand::Show { explain, serve } } => {
             show(&serve, explain)
         }
-        Command::Stats { .. } => Err(not_built("basalt stats")),
+        Command::Stats { http } => stats(&http),
         Command::Log { command: LogCommand::Dump { .. } } => Err(not_built("basalt log dump")),
         Command::Log { command: LogCommand::Salvage { .. } } => {
             Err(not_built("basalt log salvage"))
@@ -44,11 +44,25 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let config = Config::load(&args.sources()).map_err(|errors| vec![errors.to_string()])?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = config.threads(cpus);
-    let cleared = preflight::check(&config, threads.cores).map_err(|no| vec![no.to_string()])?;
+    let one_line = |error: &dyn std::error::Error| vec![error.to_string()];
+    let filter = EnvFilter::try_new(&config.log_level).map_err(|error| one_line(&error))?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
+    log.try_init().map_err(|error| vec![error.to_string()])?;
+    let cleared = preflight::check(&config, threads.cores).map_err(|error| one_line(&error))?;
     for warning in config.warnings().iter().chain(&cleared.warnings) {
         eprintln!("basalt: warning: {warning}");
     }
-    Err(not_built("basalt serve"))
+    broker::serve(config, threads, cleared).map_err(|error| one_line(&error))
+}
+
+fn stats(address: &str) -> Result<(), Failure> {
+    let text = http::stats(address).map_err(|error| {
+        vec![format!("no broker tells its metrics at {address} ({error}): is --http set there?")]
+    })?;
+    print(&text)
 }
 
 fn check(file: &Path) -> Result<(), Failure> {

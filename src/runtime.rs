@@ -1,38 +1,27 @@
 //! Threads that run cores: one glommio executor each, started together and joined at the end.
 //!
-//! `probe` finds out beforehand what would make an executor panic, `Stop` turns signals and the
-//! death of a core into one event for `main`. Facts about glommio this file and `net` lean on:
-//! tasks that are pending when an executor ends leak, so a core's body awaits all of its tasks; the
-//! executor looks at sockets only when no task is ready; the preempt timer keeps its default,
-//! because short ones can put a core to sleep with tasks that are ready.
+//! `Stops` turns signals and the death of a core into one event for the broker, `Background` is a
+//! task that has to be ended. What would make an executor panic, `preflight` has ruled out. Facts
+//! about glommio this file, `net` and `cores` lean on: tasks that are pending when an executor ends
+//! leak, so a core's body awaits all of its tasks; the executor looks at sockets only when no task
+//! is ready; the preempt timer keeps its default, because short ones can put a core to sleep with
+//! tasks that are ready.
 
+use glommio::timer::Timer;
 use glommio::{LocalExecutor, LocalExecutorBuilder, Placement};
-use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::{SigSet, Signal};
 use std::future::Future;
 use std::io;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 /// Memory each ring registers: the least, since files are not read through the ring.
 const IO_MEMORY_BYTES: usize = 64 << 10;
-/// What the rings of one core lock, as glommio demands it.
-const MEMLOCK_BYTES_MIN: u64 = 512 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
-    #[error(
-        "locked memory is limited to {have_bytes} bytes and each core needs {need_bytes}: \
-         run `ulimit -l unlimited` first, or set LimitMEMLOCK=infinity (systemd) or \
-         --ulimit memlock=-1 (docker)"
-    )]
-    Memlock { have_bytes: u64, need_bytes: u64 },
-    #[error(
-        "io_uring is not available ({0}): a container's default profile denies it, start it with \
-         --security-opt seccomp=unconfined; otherwise set the sysctl kernel.io_uring_disabled=0"
-    )]
-    IoUring(String),
     #[error("cannot start a core's thread: {0}")]
     Thread(#[source] io::Error),
     #[error("cannot make the executor of core {core}: {reason}")]
@@ -43,47 +32,9 @@ pub enum RuntimeError {
     CoreDied(usize),
 }
 
-/// Fails with what to do about it if executors cannot run here.
-pub fn probe() -> Result<(), RuntimeError> {
-    let (have_bytes, _) = getrlimit(Resource::RLIMIT_MEMLOCK).unwrap_or((u64::MAX, u64::MAX));
-    if have_bytes < MEMLOCK_BYTES_MIN {
-        return Err(RuntimeError::Memlock { have_bytes, need_bytes: MEMLOCK_BYTES_MIN });
-    }
-    // glommio panics where io_uring is denied. Nothing else runs yet, so the hook that would print
-    // the panic can be put aside for a moment.
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let outcome = thread::spawn(|| executor(None).map(drop).map_err(|error| error.to_string()));
-    let outcome = outcome.join();
-    std::panic::set_hook(hook);
-    match outcome {
-        Ok(made) => made.map_err(RuntimeError::IoUring),
-        Err(panic) => Err(RuntimeError::IoUring(panic_text(panic.as_ref()))),
-    }
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panic").to_string()
-}
-
 fn executor(cpu: Option<usize>) -> glommio::Result<LocalExecutor, ()> {
     let placement = cpu.map_or(Placement::Unbound, Placement::Fixed);
     LocalExecutorBuilder::new(placement).io_memory(IO_MEMORY_BYTES).make()
-}
-
-/// Raises the limit of open files to what the system allows; every connection is one.
-pub fn raise_file_limit() {
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
-            tracing::warn!(soft, hard, %error, "the limit of open files stays as it is");
-        }
-    }
-}
-
-/// The CPUs this process may use.
-pub fn cpus() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Why the process is to end.
@@ -200,6 +151,40 @@ impl Cores {
     }
 }
 
+/// A task of a core that runs until it is stopped.
+#[derive(Debug)]
+pub struct Background(glommio::Task<()>);
+
+impl Background {
+    pub fn spawn(work: impl Future<Output = ()> + 'static) -> Background {
+        Background(glommio::spawn_local(work))
+    }
+
+    /// Calls `work` again and again with `rest` in between.
+    pub fn every(rest: Duration, mut work: impl FnMut() + 'static) -> Background {
+        Background::spawn(async move {
+            loop {
+                Timer::new(rest).await;
+                work();
+            }
+        })
+    }
+
+    /// Returns when the task is gone.
+    pub async fn stop(self) {
+        self.0.cancel().await;
+    }
+}
+
+/// What `work` comes to, unless it takes longer than `time`.
+pub async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let timer = async {
+        Timer::new(time).await;
+        None
+    };
+    futures_lite::future::or(async { Some(work.await) }, timer).await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,7 +193,6 @@ mod tests {
 
     #[test]
     fn cores_run_and_end_and_a_dead_one_is_told() {
-        probe().expect("io_uring");
         let stops = Stops::new().expect("signals");
         let ran = Arc::new(AtomicUsize::new(0));
         let bodies: Vec<_> = (0..2)

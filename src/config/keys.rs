@@ -227,22 +227,24 @@ connection_unauthenticated_max_bytes: u64 = "connection.unauthenticated.max.byte
     "The largest request before a client has authenticated, where it has to.";
 max_connections: u32 = "max.connections", count(1, 1_000_000), "10_000", Live,
     "Connections one core holds; more are closed at once.";
-max_connections_per_ip: Option<u32> = "max.connections.per.ip", count(-1, 1_000_000), "-1", Planned,
-    "Connections from one address. -1: no limit of its own.";
+max_connections_per_ip: Option<u32> = "max.connections.per.ip", count(-1, 1_000_000), "-1", Live,
+    "Connections from one address on one core. -1: no limit of its own.";
 connections_max_idle_ms: Option<i64> = "connections.max.idle.ms", millis(-1, NO_END), "10min",
     Live,
     "A connection without a request for this long is closed. -1: never.";
-connection_setup_ms: i64 = "connection.setup.ms", millis(100, HOUR), "10s", Planned,
+connection_setup_ms: i64 = "connection.setup.ms", millis(100, HOUR), "10s", Live,
     "A new connection whose first request is not complete by then is closed.";
 connection_stall_ms: i64 = "connection.stall.ms", millis(100, HOUR), "1min", Live,
-    "A connection that takes none of its replies for this long is closed.";
+    "A connection that stops in the middle of a request, or takes none of its replies, for this \
+     long is closed.";
 connection_requests_max: u32 = "connection.requests.max", count(1, 100_000), "1_000", Live,
     "Requests of one connection that may be waiting for their replies; the rest is not read yet.";
 connection_held_bytes: u64 = "connection.held.bytes", bytes(64 * KIB, 4 * GIB), "64MiB", Live,
     "Bytes of one connection's unanswered requests and unsent replies beyond which nothing more is \
      read from it. One request is always let in.";
-core_held_bytes: u64 = "core.held.bytes", bytes(MIB, 64 * GIB), "512MiB", Planned,
-    "The same bound for all connections of a core together.";
+core_held_bytes: u64 = "core.held.bytes", bytes(MIB, 64 * GIB), "512MiB", Live,
+    "The same bound for all connections of a core together: beyond it, each has one request at a \
+     time.";
 fetch_max_bytes: u64 = "fetch.max.bytes", bytes(KIB, GIB), "55MiB", Live,
     "The most records one fetch is answered with, whatever the client asks for. The first batch is \
      always sent whole.";

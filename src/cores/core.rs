@@ -20,7 +20,7 @@ use super::mesh::Links;
 use super::notify::Notify;
 use super::watch::Watcher;
 use crate::catalog::{CatalogImage, Topic, CATALOG_PARTITION};
-use crate::metrics::CoreMetrics;
+use crate::metrics::{CoreMetrics, LogCounts};
 use futures_channel::oneshot;
 use rustc_hash::FxHashMap;
 use shard::batch::Scratch;
@@ -368,6 +368,22 @@ impl Core {
             due_us = [due_us, host.due_us()].into_iter().flatten().min();
         }
         due_us.map(|due_us: u64| due_us.saturating_sub(now.mono_us))
+    }
+
+    /// The state of the core's logs.
+    pub fn log_counts(&self) -> Vec<LogCounts> {
+        let counts = |host: &RefCell<Host>| {
+            let host = host.borrow();
+            let (segments, bytes) = host.log.size();
+            LogCounts {
+                log: host.id.0,
+                segments: segments as u64,
+                bytes,
+                unsynced_bytes: host.log.unsynced_bytes(),
+                failed: host.is_failed(),
+            }
+        };
+        self.hosts.iter().map(counts).collect()
     }
 
     /// Ends the waiting of appends whose time is up.

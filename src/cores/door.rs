@@ -63,7 +63,7 @@ impl Cores for Door {
         self.0.now().wall
     }
 
-    fn sleep(&self, ms: u64) -> Later<()> {
+    fn timer(&self, ms: u64) -> Later<()> {
         let timer = Timer::new(Duration::from_millis(ms));
         Box::pin(async move {
             timer.await;

@@ -2,8 +2,8 @@
 //!
 //! Appends that a busy log does not take wait here in the order they came, and everything that
 //! comes after them waits too: the order of a partition never depends on luck. Placed batches wait
-//! for the commit in log order. A panic inside the log counts as its failure: it takes nothing more,
-//! and all who wait are told. Knows no sockets and no other cores.
+//! for the commit in log order. A panic inside the log counts as its failure: it takes nothing
+//! more, and all who wait are told. Knows no sockets and no other cores.
 
 use super::append::Group;
 use super::ask::Batch;
@@ -262,11 +262,11 @@ fn append(
             let valid = validate(records, rules, now.wall, scratch)
                 .map_err(|error| NotAppended::Refused(AppendRefusal::Batch(error)))?;
             let appended = log.append(id, &valid, now).map_err(refusal)?;
-            Ok((appended, valid.append_time()))
+            Ok((appended, valid.append_time().map(|_| appended.append_time)))
         }
         Batch::Side(side) => {
             let appended = log.append_side(id, side, now).map_err(refusal)?;
-            Ok((appended, side.append_time()))
+            Ok((appended, side.append_time().map(|_| appended.append_time)))
         }
         Batch::Refused(refusal) => Err(NotAppended::Refused(refusal.clone())),
     }

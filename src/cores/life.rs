@@ -1,8 +1,8 @@
 //! A core from its first to its last moment: the tasks behind the connections, and the stop.
 //!
 //! Tasks: one per other core that serves its messages, one that takes finished jobs, one that looks
-//! after the logs whenever something happened or is due, one that turns the loop now and then. All of them are ended and awaited before
-//! the executor is left, because what is pending then would leak.
+//! after the logs whenever something happened or is due, one that turns the loop now and then. All
+//! of them are ended and awaited before the executor is left: what is pending then would leak.
 
 use super::core::Core;
 use super::jobs::Home;

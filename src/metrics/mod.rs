@@ -1,30 +1,32 @@
-//! What a core counts about itself.
+//! What a core counts about itself, and the text in which it is told.
 //!
-//! Written by the core alone, without locks; a copy is put on a board now and then, where the HTTP
-//! thread and `basalt stats` find it.
+//! Written by the core alone, without locks. Once a second the core puts a copy on its board, where
+//! the HTTP thread finds it; nothing on the data path ever waits for a reader.
+
+mod text;
+
+pub use text::prometheus;
 
 use hdrhistogram::Histogram;
 use std::cell::RefCell;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Counts of one core since its start.
+/// Times of one core since its start, in µs.
 pub struct CoreMetrics {
-    /// µs the core did not turn its loop.
     stalls: RefCell<Histogram<u64>>,
-    /// µs a sync took.
     syncs: RefCell<Histogram<u64>>,
+}
+
+/// From 1 µs to 100 s with two digits.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 100_000_000, 2).expect("these bounds are valid")
 }
 
 impl Default for CoreMetrics {
     fn default() -> CoreMetrics {
-        CoreMetrics { stalls: histogram(), syncs: histogram() }
+        CoreMetrics { stalls: RefCell::new(histogram()), syncs: RefCell::new(histogram()) }
     }
-}
-
-/// From 1 µs to 100 s with two digits.
-fn histogram() -> RefCell<Histogram<u64>> {
-    let histogram = Histogram::new_with_bounds(1, 100_000_000, 2);
-    RefCell::new(histogram.expect("these bounds are valid"))
 }
 
 fn record(histogram: &RefCell<Histogram<u64>>, took: Duration) {
@@ -32,11 +34,89 @@ fn record(histogram: &RefCell<Histogram<u64>>, took: Duration) {
 }
 
 impl CoreMetrics {
+    /// A sync came back after this time.
     pub fn synced(&self, took: Duration) {
         record(&self.syncs, took);
     }
 
+    /// The core turned its loop this much later than it meant to.
     pub fn stalled(&self, time: Duration) {
         record(&self.stalls, time);
+    }
+
+    /// A snapshot with the times filled in.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            stalls: Times::of(&self.stalls.borrow()),
+            syncs: Times::of(&self.syncs.borrow()),
+            ..Snapshot::default()
+        }
+    }
+}
+
+/// How times were spread. µs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    pub count: u64,
+    pub sum_us: u64,
+    pub p50_us: u64,
+    pub p99_us: u64,
+    pub p999_us: u64,
+    pub max_us: u64,
+}
+
+impl Times {
+    fn of(histogram: &Histogram<u64>) -> Times {
+        let count = histogram.len();
+        Times {
+            count,
+            sum_us: (histogram.mean() * count as f64) as u64,
+            p50_us: histogram.value_at_quantile(0.5),
+            p99_us: histogram.value_at_quantile(0.99),
+            p999_us: histogram.value_at_quantile(0.999),
+            max_us: histogram.max(),
+        }
+    }
+}
+
+/// The state of one log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogCounts {
+    pub log: u32,
+    pub segments: u64,
+    pub bytes: u64,
+    pub unsynced_bytes: u64,
+    pub failed: bool,
+}
+
+/// Everything a core tells of itself, at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    pub core: usize,
+    pub connections: u64,
+    pub accepted: u64,
+    pub refused: u64,
+    /// Requests without an answer.
+    pub pending: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    /// By API.
+    pub requests: Vec<(&'static str, u64)>,
+    pub logs: Vec<LogCounts>,
+    pub stalls: Times,
+    pub syncs: Times,
+}
+
+/// Where a core puts its latest snapshot for threads that are no cores.
+#[derive(Clone, Debug, Default)]
+pub struct Board(Arc<Mutex<Snapshot>>);
+
+impl Board {
+    pub fn put(&self, snapshot: Snapshot) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+    }
+
+    pub fn get(&self) -> Snapshot {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

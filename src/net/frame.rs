@@ -88,6 +88,10 @@ impl FrameBuffer {
         self.bytes.extend_from_slice(&[byte]);
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Gives the buffer back if nothing is in it.
     pub fn release(&mut self, pool: &BufferPool) {
         if !self.bytes.is_empty() || self.bytes.capacity() == 0 {

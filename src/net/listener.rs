@@ -3,8 +3,8 @@
 //! All sockets are bound before any core starts, so a port in use is an error of the start and not
 //! of a core. The kernel spreads the connections of a shared port over the cores' sockets.
 
-use super::connection::{self, CoreNet};
-use super::{socket, Service};
+use super::live::CoreNet;
+use super::{connection, socket, Service};
 use glommio::timer::Timer;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;

@@ -99,7 +99,7 @@ fn check(limits: Limits, client: impl FnOnce(SocketAddr) + Send + 'static) -> Co
         accepting.cancel().await;
         net.close();
         net.emptied().await;
-        assert_eq!(net.pending(), 0);
+        assert_eq!(net.held(), Held::default());
         net.counters()
     });
     client.join().expect("client");

@@ -64,8 +64,8 @@ fn unsafety_is_argued() {
     check("src/cores/a.rs", "// SAFETY: held by none.\nunsafe { f() }", &["unsafe"]);
     check("shard/src/log/a.rs", "// SAFETY: held by none.\nunsafe { f() }", &["unsafe"]);
     check("shard/src/disk/a.rs", "let a = 1;\nunsafe { f() }", &["safety"]);
-    check("src/net/send.rs", "// SAFETY: no.\nlet a = 1;\nunsafe { f() }", &["safety"]);
-    check("src/net/send.rs", "// SAFETY: whole.\n// It is.\nlet a =\n    unsafe { f() };", &[]);
+    check("src/net/socket.rs", "// SAFETY: no.\nlet a = 1;\nunsafe { f() }", &["safety"]);
+    check("src/net/socket.rs", "// SAFETY: whole.\n// It is.\nlet a =\n    unsafe { f() };", &[]);
     check("shard/src/disk/a.rs", "/// # Safety\n/// It is.\nunsafe fn f() {}", &[]);
     check("tests/a.rs", "// SAFETY: alone.\nunsafe { f() }", &[]);
     check("src/lib.rs", "#![forbid(unsafe_code)]", &[]);

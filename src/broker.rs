@@ -1,0 +1,255 @@
+//! The boot order, and the way back.
+//!
+//! Lock and machine are checked by `preflight`. Then: the start counter, all logs, the catalogue
+//! out of log 0, threads for blocking work, cores with their listeners, and one line on standard
+//! output when all of them serve. A stop runs backwards: connections are answered and closed, logs
+//! synced and marked, threads joined.
+
+mod data;
+mod logs;
+mod serving;
+
+use crate::banner::{self, Facts};
+use crate::catalog::{Machine, Rules, Topic};
+use crate::config::describe::Node;
+use crate::config::topic::InvalidConfig;
+use crate::config::{Advertise, Config, HostPort, Threads};
+use crate::cores::{home, mesh, CoreParts, Keeper, Lanes, Quiet, SettingsOf};
+use crate::handlers::Cluster;
+use crate::http::{self, HttpError};
+use crate::metrics::Board;
+use crate::net::{self, BindError, Limits};
+use crate::preflight::{self, Cleared};
+use crate::runtime::{self, RuntimeError, Stop, Stops};
+use data::{Data, DataError};
+use futures_channel::oneshot;
+use logs::LogsError;
+use serving::CoreStart;
+use shard::disk::{Disk, RealDisk};
+use shard::ids::LogId;
+use shard::log::Log;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{mpsc, Arc};
+use std::time::Instant;
+
+/// Why a broker did not start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error(transparent)]
+    Data(#[from] DataError),
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error("an address bound cannot be told: {0}")]
+    Address(#[source] io::Error),
+    #[error(transparent)]
+    Logs(#[from] LogsError),
+    #[error("the topic defaults contradict each other: {0}")]
+    Defaults(#[from] InvalidConfig),
+    #[error("threads cannot be started: {0}")]
+    Threads(#[source] io::Error),
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error("a core did not come up")]
+    NotUp,
+}
+
+/// Runs a broker until it is told to stop.
+pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), ServeError> {
+    let stops = Stops::new()?;
+    let config = Arc::new(config);
+    let started = Instant::now();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let data = Data::open(&*disk, &config.data_dir, threads.cores)?;
+    let port_per_core = config.advertise == Advertise::PerCore;
+    let listeners = net::bind(cleared.listen, threads.cores, port_per_core)?;
+    let bound = addresses(&listeners)?;
+    let mut logs = logs::open(&disk, &data, &config.log_settings(), started)?;
+    let mut machine = machine(&config, &data, threads.cores)?;
+    if let Some((_, log)) = logs.first_mut() {
+        logs::read_catalog(&*disk, log, &mut machine).map_err(LogsError::from)?;
+    }
+    let (lanes, workers) = Lanes::start(data.logs.iter().map(|(id, _)| *id), threads.workers)
+        .map_err(ServeError::Threads)?;
+    let boards: Vec<Board> = (0..threads.cores).map(|_| Board::default()).collect();
+    let http = match cleared.http {
+        Some(address) => Some(http::serve(address, boards.clone())?),
+        None => None,
+    };
+    let cluster = Arc::new(cluster(&config, &data, &bound));
+    let (ready, up) = mpsc::channel();
+    let boot = Boot { config: &config, data: &data, cluster, lanes, boards, ready, started };
+    let (starts, stoppers) = boot.starts(logs, machine, listeners);
+    let bodies = starts.into_iter().map(|start| move || serving::run(start)).collect();
+    let cores = runtime::start(bodies, threads.pinned, &stops)?;
+    for _ in 0..threads.cores {
+        up.recv().map_err(|_| ServeError::NotUp)?;
+    }
+    announce(&config, &bound, &threads);
+
+    let stop = stops.wait();
+    match stop {
+        Stop::Signal(signal) => tracing::info!(signal, "stopping"),
+        Stop::CoreDied(core) => tracing::error!(core, "stopping because a core died"),
+    }
+    for stopper in stoppers {
+        // A core that died does not listen.
+        let _ = stopper.send(());
+    }
+    let ended = cores.join();
+    drop(http);
+    workers.join();
+    drop(cleared.lock);
+    Ok(ended?)
+}
+
+fn addresses(listeners: &[TcpListener]) -> Result<Vec<SocketAddr>, ServeError> {
+    let addresses: io::Result<Vec<_>> = listeners.iter().map(TcpListener::local_addr).collect();
+    addresses.map_err(ServeError::Address)
+}
+
+fn machine(config: &Arc<Config>, data: &Data, cores: usize) -> Result<Machine, ServeError> {
+    let brokers = match config.advertise {
+        Advertise::One => vec![1],
+        Advertise::PerCore => (1..=cores as i32).collect(),
+    };
+    let logs = data.logs.iter().map(|(id, _)| id.0).collect();
+    Ok(Machine::new(Rules { config: config.clone(), logs, brokers })?)
+}
+
+/// What clients are told: one broker, or each core as one.
+fn cluster(config: &Config, data: &Data, bound: &[SocketAddr]) -> Cluster {
+    let node = |core: usize, address: &SocketAddr| {
+        let number = u16::try_from(core).unwrap_or(u16::MAX);
+        Node {
+            id: core as i32 + 1,
+            listening: config.listen.with_port(address.port()),
+            advertised: config.advertised_at(number, address.port()),
+        }
+    };
+    let shown = match config.advertise {
+        Advertise::One => 1,
+        Advertise::PerCore => bound.len(),
+    };
+    let nodes = bound.iter().take(shown).enumerate().map(|(core, at)| node(core, at));
+    let leader = |log: &LogId| match config.advertise {
+        Advertise::One => 1,
+        Advertise::PerCore => (log.0 as usize % bound.len()) as i32 + 1,
+    };
+    Cluster {
+        id: data.cluster.simple().to_string(),
+        nodes: nodes.collect(),
+        controller: 1,
+        leaders: data.logs.iter().map(|(id, _)| leader(id)).collect(),
+        leader_epoch: data.run,
+    }
+}
+
+/// What all cores are made from.
+struct Boot<'a> {
+    config: &'a Arc<Config>,
+    data: &'a Data,
+    cluster: Arc<Cluster>,
+    lanes: Lanes,
+    boards: Vec<Board>,
+    ready: mpsc::Sender<()>,
+    started: Instant,
+}
+
+impl Boot<'_> {
+    /// What each core starts with, and what stops it.
+    fn starts(
+        self,
+        logs: Vec<(LogId, Log)>,
+        machine: Machine,
+        listeners: Vec<TcpListener>,
+    ) -> (Vec<CoreStart>, Vec<oneshot::Sender<()>>) {
+        let cores = listeners.len();
+        let image = machine.image();
+        let sides: BTreeMap<_, _> = logs.iter().map(|(id, log)| (*id, log.sides())).collect();
+        let sides = Arc::new(sides);
+        let settings_of: SettingsOf =
+            Arc::new(|topic: &Topic| topic.settings.partition(topic.is_internal()));
+        let mut keeper = Some(Keeper::new(machine));
+        let mut hosted: Vec<Vec<(LogId, Log)>> = (0..cores).map(|_| Vec::new()).collect();
+        for (id, log) in logs {
+            hosted[id.0 as usize % cores].push((id, log));
+        }
+        let quiet = Quiet::default();
+        let mut stoppers = Vec::with_capacity(cores);
+        let each = hosted.into_iter().zip(mesh(cores)).zip(listeners).zip(self.boards);
+        let starts = each.enumerate().map(|(id, (((logs, ends), listener), board))| {
+            let (to_home, home) = home();
+            let (stopper, stop) = oneshot::channel();
+            stoppers.push(stopper);
+            let parts = CoreParts {
+                id,
+                cores,
+                logs,
+                image: image.clone(),
+                settings_of: settings_of.clone(),
+                lanes: self.lanes.clone(),
+                home: to_home,
+                sides: sides.clone(),
+                started: self.started,
+            };
+            CoreStart {
+                parts,
+                keeper: keeper.take(),
+                ends,
+                home,
+                quiet: quiet.clone(),
+                listener,
+                limits: limits(self.config),
+                config: self.config.clone(),
+                cluster: self.cluster.clone(),
+                board,
+                ready: self.ready.clone(),
+                stop,
+            }
+        });
+        let starts = starts.collect();
+        tracing::debug!(run = self.data.run.0, "cores are about to start");
+        (starts, stoppers)
+    }
+}
+
+fn limits(config: &Config) -> Limits {
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let per_ip = config.max_connections_per_ip.map_or(usize::MAX, |most| most as usize);
+    Limits {
+        frame_bytes_max: bytes(config.socket_request_max_bytes),
+        pending_max: config.connection_requests_max as usize,
+        held_bytes_max: bytes(config.connection_held_bytes),
+        core_held_bytes_max: bytes(config.core_held_bytes),
+        connections_max: config.max_connections as usize,
+        connections_per_ip_max: per_ip,
+        setup_ms: config.connection_setup_ms.unsigned_abs(),
+        idle_ms: config.connections_max_idle_ms.map_or(u64::MAX, i64::unsigned_abs),
+        stalled_ms: config.connection_stall_ms.unsigned_abs(),
+    }
+}
+
+fn announce(config: &Config, bound: &[SocketAddr], threads: &Threads) {
+    let port = bound.first().map_or(0, SocketAddr::port);
+    let listening: HostPort = config.listen.with_port(port);
+    let kernel = preflight::kernel_release();
+    let facts = Facts {
+        config,
+        listening: &listening,
+        cores: threads.cores,
+        pinned: threads.pinned,
+        kernel: &kernel,
+        pid: std::process::id(),
+    };
+    let mut out = io::stdout().lock();
+    let written = write!(out, "{}", banner::banner(&facts))
+        .and_then(|()| writeln!(out, "{}", banner::ready(&facts)))
+        .and_then(|()| out.flush());
+    if let Err(error) = written {
+        tracing::warn!(%error, "nobody reads what the broker says");
+    }
+}

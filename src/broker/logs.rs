@@ -1,0 +1,170 @@
+//! Opens all logs at once and reads the catalogue out of log 0. Blocks; runs before any core.
+
+use super::data::Data;
+use crate::catalog::{Machine, Record, RecordError, CATALOG_PARTITION};
+use crate::cores::CATALOG_SETTINGS;
+use shard::batch::{expand, BatchError, BatchHeader, Expander, Limits, Malformed, Records};
+use shard::disk::Disk;
+use shard::ids::{LogId, Offset, Timestamp};
+use shard::log::{ColdError, Log, LogSettings, LogSpec, Now, OpenError, ReadAsk, ReadError};
+use shard::log::{Recovered, Until};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use uuid::Uuid;
+
+/// Bytes of the catalogue read in one go.
+const READ_BYTES: usize = 4 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum LogsError {
+    #[error("{source} (`basalt log salvage DIR` gives up what is damaged and keeps the rest)")]
+    Open { log: LogId, source: OpenError },
+    #[error("the thread that opened log {0} died")]
+    Died(LogId),
+    #[error(transparent)]
+    Catalog(#[from] CatalogUnreadable),
+}
+
+/// Why the catalogue could not be read; without it the broker knows no topic.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogUnreadable {
+    #[error("the catalogue cannot be read: {0}")]
+    Io(#[from] io::Error),
+    #[error("the catalogue cannot be read: {0}")]
+    Cold(#[from] ColdError),
+    #[error("the catalogue cannot be read: {0}")]
+    Plan(#[from] ReadError),
+    #[error("a batch of the catalogue is damaged: {0}")]
+    Batch(#[from] BatchError),
+    #[error("a record of the catalogue is damaged: {0:?}")]
+    Malformed(Malformed),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+/// The time on the clocks that logs are told, `started` being their zero.
+pub fn now(started: Instant) -> Now {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Now { wall: Timestamp(wall.as_millis() as i64), mono_us: started.elapsed().as_micros() as u64 }
+}
+
+/// Opens every log on a thread of its own and reports what was found.
+pub fn open(
+    disk: &Arc<dyn Disk>,
+    data: &Data,
+    settings: &LogSettings,
+    started: Instant,
+) -> Result<Vec<(LogId, Log)>, LogsError> {
+    let opening: Vec<_> = data
+        .logs
+        .iter()
+        .map(|(id, dir)| {
+            let spec = LogSpec {
+                dir: dir.clone(),
+                id: *id,
+                cluster: data.cluster,
+                run: data.run,
+                settings: settings.clone(),
+                salvage: false,
+            };
+            let disk = disk.clone();
+            let seed = Uuid::new_v4().as_u64_pair().0;
+            let open = move || Log::open(disk, spec, seed, now(started));
+            (*id, thread::spawn(open))
+        })
+        .collect();
+    let mut logs = Vec::with_capacity(opening.len());
+    for (id, thread) in opening {
+        let opened = thread.join().map_err(|_| LogsError::Died(id))?;
+        let (log, recovered) = opened.map_err(|source| LogsError::Open { log: id, source })?;
+        report(id, &recovered);
+        logs.push((id, log));
+    }
+    Ok(logs)
+}
+
+fn report(log: LogId, recovered: &Recovered) {
+    tracing::info!(
+        %log,
+        segments = recovered.segments,
+        partitions = recovered.partitions,
+        frames = recovered.frames,
+        copied_frames = recovered.copied_frames,
+        copied_bytes = recovered.copied_bytes,
+        "opened a log"
+    );
+    for cut in &recovered.cuts {
+        tracing::warn!(%log, ?cut, "the end of a log was cut: what followed was never acknowledged");
+    }
+    for (partition, below) in &recovered.missing {
+        tracing::error!(%log, %partition, %below, "segments of a partition are missing");
+    }
+}
+
+/// Replays the catalogue's records, which lie in `log`.
+pub fn read_catalog(
+    disk: &dyn Disk,
+    log: &mut Log,
+    machine: &mut Machine,
+) -> Result<(), CatalogUnreadable> {
+    let id = log.attach(CATALOG_PARTITION, CATALOG_SETTINGS);
+    let mut from = log.offsets(id).map_or(Offset(0), |offsets| offsets.log_start);
+    loop {
+        let ask =
+            ReadAsk { from, bytes_max: READ_BYTES, whole_first: true, until: Until::HighWatermark };
+        let plan = log.plan_read(id, &ask)?;
+        let mut bytes = Vec::new();
+        for slice in &plan.slices {
+            // Mapped bytes are read through the file: a bad sector is an error then.
+            let (path, at) = slice.place();
+            read_into(disk, path.to_path_buf(), at, slice.len(), &mut bytes)?;
+        }
+        if let Some(cold) = plan.cold {
+            bytes.extend_from_slice(&cold.run()?);
+        }
+        let Some(end) = replay(&bytes, machine)? else { return Ok(()) };
+        from = end;
+    }
+}
+
+fn read_into(
+    disk: &dyn Disk,
+    path: PathBuf,
+    at: u64,
+    count: usize,
+    into: &mut Vec<u8>,
+) -> io::Result<()> {
+    let file = disk.open(&path)?;
+    let start = into.len();
+    into.resize(start + count, 0);
+    let mut done = 0;
+    while done < count {
+        match file.read_at(at + done as u64, &mut into[start + done..])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => done += read,
+        }
+    }
+    Ok(())
+}
+
+/// Replays whole batches; returns the offset behind the last, none if there is no batch.
+fn replay(mut bytes: &[u8], machine: &mut Machine) -> Result<Option<Offset>, CatalogUnreadable> {
+    let mut end = None;
+    let mut expander = Expander::default();
+    while !bytes.is_empty() {
+        let (header, body, rest) = BatchHeader::split(bytes)?;
+        if let Some(codec) = header.attributes.codec() {
+            let records = expand(codec, body, &Limits::default(), &mut expander)?;
+            for record in Records::new(records, header.record_count) {
+                let record = record.map_err(CatalogUnreadable::Malformed)?;
+                machine.replay(&Record::from_bytes(record.value.unwrap_or_default())?);
+            }
+        }
+        end = Some(header.end_offset());
+        bytes = rest;
+    }
+    Ok(end)
+}

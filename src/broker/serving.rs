@@ -1,0 +1,122 @@
+//! What runs on one core: its state, its listener with all connections, and their orderly end.
+
+use crate::config::Config;
+use crate::cores::{Core, CoreParts, Door, Ends, Home, Keeper, Life, Quiet};
+use crate::handlers::{self, Client, Cluster, Handlers};
+use crate::metrics::{Board, Snapshot};
+use crate::net::{self, ConnInfo, CoreNet, Finish, Limits, Outcome, Pending, Service};
+use crate::runtime::{within, Background};
+use bytes::Bytes;
+use futures_channel::oneshot;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::{mpsc, Arc};
+use std::time::{Duration, Instant};
+
+/// How often connections are looked over and counts put on the board.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// All a core takes along to its thread.
+pub struct CoreStart {
+    pub parts: CoreParts,
+    pub keeper: Option<Keeper>,
+    pub ends: Ends,
+    pub home: Home,
+    pub quiet: Quiet,
+    pub listener: TcpListener,
+    pub limits: Limits,
+    pub config: Arc<Config>,
+    pub cluster: Arc<Cluster>,
+    pub board: Board,
+    /// Told when the core serves.
+    pub ready: mpsc::Sender<()>,
+    /// Resolves when the core is to stop.
+    pub stop: oneshot::Receiver<()>,
+}
+
+/// The core, from its first task to its last.
+pub async fn run(start: CoreStart) {
+    let grace = Duration::from_millis(start.config.shutdown_grace_ms.unsigned_abs());
+    let core = Core::new(start.parts, start.keeper);
+    let net = CoreNet::new(start.limits);
+    let life = {
+        let net = net.clone();
+        let is_busy = move || net.held().pending > 0;
+        Life::begin(core.clone(), start.ends, start.home, is_busy).await
+    };
+    let door = Rc::new(Door(core.clone()));
+    let handlers = Handlers::new(door, start.config, start.cluster);
+    let service = Rc::new(Kafka { handlers: handlers.clone() });
+    let accepting = Background::spawn(net::serve(start.listener, service, net.clone()));
+    let housekeeping = keep_house(&core, &net, handlers, start.board);
+    // The starter is gone only if the process is ending already.
+    let _ = start.ready.send(());
+    drop(start.ready);
+
+    let _ = start.stop.await;
+    accepting.stop().await;
+    net.drain();
+    if within(grace, net.emptied()).await.is_none() {
+        tracing::warn!(connections = net.connections(), "closing connections that did not end");
+        net.close();
+        net.emptied().await;
+    }
+    housekeeping.stop().await;
+    life.end(start.quiet).await;
+}
+
+fn keep_house(
+    core: &Rc<Core>,
+    net: &Rc<CoreNet>,
+    handlers: Rc<Handlers>,
+    board: Board,
+) -> Background {
+    let (core, net, started) = (core.clone(), net.clone(), Instant::now());
+    Background::every(HOUSEKEEPING, move || {
+        net.sweep(started.elapsed().as_millis() as u64);
+        let counters = net.counters();
+        board.put(Snapshot {
+            core: core.id(),
+            connections: net.connections() as u64,
+            accepted: counters.accepted,
+            refused: counters.refused,
+            pending: net.held().pending as u64,
+            bytes_in: counters.bytes_in,
+            bytes_out: counters.bytes_out,
+            requests: handlers.requests().collect(),
+            logs: core.log_counts(),
+            ..core.metrics.snapshot()
+        });
+    })
+}
+
+/// Kafka's protocol on the connections of a core.
+struct Kafka {
+    handlers: Rc<Handlers>,
+}
+
+impl Service for Kafka {
+    fn call(&self, frame: Bytes, _conn: &Rc<ConnInfo>) -> Outcome {
+        outcome(self.handlers.call(frame, Client { view: crate::catalog::DEFAULT_VIEW }))
+    }
+}
+
+fn outcome(outcome: handlers::Outcome) -> Outcome {
+    match outcome {
+        handlers::Outcome::Pending(pending) => Outcome::Pending(match pending {
+            handlers::Pending::Ready(reply) => Pending::Ready(reply),
+            handlers::Pending::Nothing => Pending::Nothing,
+            handlers::Pending::Later(later) => Pending::Later(Box::pin(async move {
+                match later.await {
+                    handlers::Finish::Reply(reply) => Finish::Reply(reply),
+                    handlers::Finish::Nothing => Finish::Nothing,
+                    handlers::Finish::Close => Finish::Close,
+                }
+            })),
+        }),
+        handlers::Outcome::Blocked(blocked) => {
+            Outcome::Blocked(Box::pin(async move { self::outcome(blocked.await) }))
+        }
+        handlers::Outcome::Close => Outcome::Close,
+    }
+}
