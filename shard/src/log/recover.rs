@@ -212,7 +212,7 @@ impl Opening<'_> {
         replay.settled_sequence = copy.sequence;
         let stamp = IndexStamp { number, epoch, end, next_sequence: copy.sequence };
         let index = Some(copy.index);
-        replay.walked.push(Walked { stamp, sides: Vec::new(), index });
+        replay.walked.push(Walked { stamp, from_file: Vec::new(), index });
         self.last = Some(Predecessor { number, epoch, end });
         Ok(())
     }
@@ -414,6 +414,10 @@ fn assemble(
     now: Now,
 ) -> (Log, Recovered) {
     let mut segments = Segments::default();
+    // Above the files there are and those that old segments speak of: a removed segment may come
+    // back after a power loss without its side files, and will take them along when it goes again.
+    let named = finished.walked.iter().flat_map(Walked::sides);
+    let next_side = parts.chain.sides.iter().chain(named).max().map_or(1, |file| file + 1);
     for walked in finished.walked {
         segments.add(Sealed {
             stamp: walked.stamp,
@@ -422,10 +426,7 @@ fn assemble(
                 Some(_) => IndexFile::Missing,
                 None => IndexFile::Written,
             },
-            sides: match &walked.index {
-                Some(index) => index.sides().to_vec(),
-                None => walked.sides,
-            },
+            sides: walked.sides().to_vec(),
             index: walked.index.map(Arc::new),
             live: 0,
         });
@@ -452,7 +453,6 @@ fn assemble(
     let chain = parts.chain;
     let start = parts.open.position();
     let files = chain.checkpoint_files;
-    let next_side = chain.sides.iter().max().map_or(1, |file| file + 1);
     let mut log = Log {
         partitions,
         segments,
