@@ -57,6 +57,7 @@ pub async fn run(start: CoreStart) {
     let _ = start.stop.await;
     accepting.stop().await;
     net.drain();
+    core.ring_alarms();
     if within(grace, net.emptied()).await.is_none() {
         tracing::warn!(connections = net.connections(), "closing connections that did not end");
         net.close();

@@ -15,7 +15,7 @@ impl Config {
         LogSettings {
             segment_bytes_min: bounded(self.log_segment_initial_bytes),
             segment_bytes_max: bounded(self.log_segment_bytes),
-            inline_bytes_max: usize::try_from(self.log_inline_max_bytes).unwrap_or(usize::MAX),
+            inline_bytes_max: in_memory(self.log_inline_max_bytes),
             warm_bytes: self.log_warm_bytes,
             unsynced_bytes_max: self.log_unsynced_max_bytes,
             unsynced_bytes_max_relaxed: self.log_unsynced_relaxed_max_bytes,
@@ -34,7 +34,7 @@ impl Config {
     /// What a batch may come to when it is decompressed.
     pub fn decompression_limits(&self) -> Limits {
         Limits {
-            bytes_max: usize::try_from(self.message_decompressed_max_bytes).unwrap_or(usize::MAX),
+            bytes_max: in_memory(self.message_decompressed_max_bytes),
             ratio_max: self.message_decompressed_ratio_max as usize,
             ..Limits::default()
         }
@@ -83,6 +83,10 @@ impl From<Flush> for shard::log::Flush {
 /// The keys' bounds are below; a test tries their upper ends.
 fn bounded(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+fn in_memory(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

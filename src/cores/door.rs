@@ -63,11 +63,8 @@ impl Cores for Door {
         self.0.now().wall
     }
 
-    fn sleep(&self, ms: u64) -> Later<()> {
-        let timer = Timer::new(Duration::from_millis(ms));
-        Box::pin(async move {
-            timer.await;
-        })
+    fn timer(&self, ms: u64) -> Later<()> {
+        Box::pin(self.0.alarms.wait(Timer::new(Duration::from_millis(ms))))
     }
 
     // The outer future is the wait for the effect, the inner one that for the answers.

@@ -17,6 +17,9 @@ use std::sync::Arc;
 /// A future of one core.
 pub type Later<T> = Pin<Box<dyn Future<Output = T>>>;
 
+/// Answers about partitions, in the order of the items.
+pub type Answers<T> = Later<Vec<Result<T, PartitionRefusal>>>;
+
 /// What handlers ask of the cores. One per core.
 pub trait Cores: 'static {
     /// The topics as this core sees them now.
@@ -25,32 +28,30 @@ pub trait Cores: 'static {
     /// The broker's clock.
     fn now(&self) -> Timestamp;
 
-    fn sleep(&self, ms: u64) -> Later<()>;
+    /// Resolves after `ms` milliseconds.
+    fn timer(&self, ms: u64) -> Later<()>;
 
     /// Appends batches, each to its partition. Called in the order in which requests take effect.
     fn append(&self, items: Vec<AppendItem>, wait: AppendWait) -> Appending;
 
     /// Reads batches, in the order of the items, until `bytes_max` is used up. Items of different
     /// owners do not know of one another: together they may exceed `bytes_max`.
-    fn read(&self, ask: ReadRequest) -> Later<Vec<Result<ReadData, PartitionRefusal>>>;
+    fn read(&self, ask: ReadRequest) -> Answers<ReadData>;
 
     /// Resolves when a partition's visible end passes what its item has seen, or at once if it has
     /// already; also when a partition is deleted. Never when there is no item.
     fn watch(&self, items: Vec<WatchItem>) -> Later<()>;
 
-    fn offsets(&self, items: Vec<PartitionAt>) -> Later<Vec<Result<Offsets, PartitionRefusal>>>;
+    fn offsets(&self, items: Vec<PartitionAt>) -> Answers<Offsets>;
 
     /// Finds records by time among those a reader may see.
-    fn find_time(
-        &self,
-        items: Vec<TimeItem>,
-    ) -> Later<Vec<Result<Option<Found>, PartitionRefusal>>>;
+    fn find_time(&self, items: Vec<TimeItem>) -> Answers<Option<Found>>;
 
     /// The largest epoch not above the asked one and where it ends.
     fn end_of_epoch(
         &self,
         items: Vec<(PartitionAt, LeaderEpoch)>,
-    ) -> Later<Vec<Result<Option<(LeaderEpoch, Offset)>, PartitionRefusal>>>;
+    ) -> Answers<Option<(LeaderEpoch, Offset)>>;
 
     /// Has core 0 run a command. Resolves when its records are committed and this core sees them.
     fn catalog(&self, command: Command) -> Later<Result<Answer, CatalogDown>>;

@@ -262,11 +262,11 @@ fn append(
             let valid = validate(records, rules, now.wall, scratch)
                 .map_err(|error| NotAppended::Refused(AppendRefusal::Batch(error)))?;
             let appended = log.append(id, &valid, now).map_err(refusal)?;
-            Ok((appended, valid.append_time()))
+            Ok((appended, valid.append_time().map(|_| appended.append_time)))
         }
         Batch::Side(side) => {
             let appended = log.append_side(id, side, now).map_err(refusal)?;
-            Ok((appended, side.append_time()))
+            Ok((appended, side.append_time().map(|_| appended.append_time)))
         }
         Batch::Refused(refusal) => Err(NotAppended::Refused(refusal.clone())),
     }

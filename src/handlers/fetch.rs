@@ -5,8 +5,8 @@
 //! (topic ids, 13). A fetch with nothing to give waits until `min_bytes` are there or `max_wait_ms`
 //! is over; an error in any partition is answered at once. Record data are not copied.
 //!
-//! Gaps: no sessions are kept, so an incremental fetch is told to start over; the diverging epoch of
-//! KIP-595 is never answered: consumers find a cut-off log by OffsetForLeaderEpoch. No preferred
+//! Gaps: no sessions are kept, so an incremental fetch is told to start over; the diverging epoch
+//! of KIP-595 is never answered: consumers find a cut-off log by OffsetForLeaderEpoch. No preferred
 //! replica, as there are no replicas.
 
 use super::{finished, lookup, Client, Finish, Handlers};
@@ -112,7 +112,7 @@ impl Plan {
         if faulty || wait.ms == 0 || self.items.is_empty() {
             return results;
         }
-        let mut timer = on.cores.sleep(wait.ms);
+        let mut timer = on.cores.timer(wait.ms);
         while is_short(&results, wait.bytes_min) {
             let moved = on.cores.watch(self.watched(&results));
             let moved = async {

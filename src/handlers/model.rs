@@ -1,6 +1,6 @@
 //! A model of the cores for handler tests: partitions are vectors of batches, nothing blocks.
 //!
-//! Time stands still but for `advance`, which also fires the timers; `watch` and `sleep` resolve
+//! Time stands still but for `advance`, which also fires the timers; `watch` and `timer` resolve
 //! when a test makes them. The catalogue behind it is the real state machine.
 
 use super::{Client, Cluster, Finish, Handlers, Outcome, Pending};
@@ -110,6 +110,15 @@ impl Bench {
     }
 }
 
+fn fire(sender: oneshot::Sender<()>) {
+    // Whoever waited may have gone.
+    let _ = sender.send(());
+}
+
+async fn fired(receiver: oneshot::Receiver<()>) {
+    let _ = receiver.await;
+}
+
 /// The body of a reply, to its last byte.
 pub fn body<S: Decodable>(api: Api, version: i16, reply: Reply) -> S {
     let mut bytes = BytesMut::new();
@@ -134,9 +143,7 @@ impl Model {
         self.now.set(self.now.get() + ms);
         let due = |(at, _): &mut (i64, _)| *at <= self.now.get();
         let fired: Vec<_> = self.timers.borrow_mut().extract_if(.., due).collect();
-        fired.into_iter().for_each(|(_, timer)| {
-            let _ = timer.send(());
-        });
+        fired.into_iter().for_each(|(_, timer)| fire(timer));
     }
 
     /// Blocks the next append until the sender is used.
@@ -176,7 +183,7 @@ impl Model {
 
     fn append_all(&self, items: &[AppendItem]) -> Later<Vec<Result<Appended, AppendRefusal>>> {
         let results: Vec<_> = items.iter().map(|item| self.append_one(item)).collect();
-        self.watchers.borrow_mut().drain(..).for_each(|watcher| drop(watcher.send(())));
+        self.watchers.borrow_mut().drain(..).for_each(fire);
         Box::pin(async move { results })
     }
 
@@ -236,20 +243,21 @@ impl Cores for Model {
         Timestamp(self.now.get())
     }
 
-    fn sleep(&self, ms: u64) -> Later<()> {
+    fn timer(&self, ms: u64) -> Later<()> {
         let (sender, receiver) = oneshot::channel();
         self.timers.borrow_mut().push((self.now.get() + ms as i64, sender));
-        Box::pin(async move { drop(receiver.await) })
+        Box::pin(fired(receiver))
     }
 
+    // The outer future is the block, the inner one the results.
+    #[allow(clippy::async_yields_async)]
     fn append(&self, items: Vec<AppendItem>, _wait: AppendWait) -> Appending {
         match self.blocked.borrow_mut().take() {
             None => Appending::Taken(self.append_all(&items)),
             Some(blocked) => Appending::Blocked(Box::pin(async move {
-                drop(blocked.await);
-                let late = Err(AppendRefusal::DiskFull);
-                let results: Later<_> = Box::pin(async move { vec![late; items.len()] });
-                results
+                fired(blocked).await;
+                let results = vec![Err(AppendRefusal::DiskFull); items.len()];
+                Box::pin(std::future::ready(results)) as Later<_>
             })),
         }
     }
@@ -262,7 +270,7 @@ impl Cores for Model {
     fn watch(&self, _items: Vec<WatchItem>) -> Later<()> {
         let (sender, receiver) = oneshot::channel();
         self.watchers.borrow_mut().push(sender);
-        Box::pin(async move { drop(receiver.await) })
+        Box::pin(fired(receiver))
     }
 
     fn offsets(&self, items: Vec<PartitionAt>) -> Later<Vec<Result<Offsets, PartitionRefusal>>> {

@@ -253,7 +253,9 @@ impl Writer {
         let bytes = self.fixed.len() + records;
         let too_long = |_| ReplyError::TooLong { header: self.header, bytes };
         let length = i32::try_from(bytes - 4).map_err(too_long)?;
-        self.fixed[..4].copy_from_slice(&length.to_be_bytes());
+        if let Some(prefix) = self.fixed.first_chunk_mut() {
+            *prefix = length.to_be_bytes();
+        }
         let fixed = self.fixed.freeze();
         let mut pieces = Vec::with_capacity(2 * self.cuts.len() + 1);
         let mut done = 0;

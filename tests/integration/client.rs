@@ -12,8 +12,8 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, Headers, Message, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer};
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const CODECS: [&str; 5] = ["none", "gzip", "snappy", "lz4", "zstd"];
@@ -34,8 +34,17 @@ pub struct Place {
     pub offset: i64,
 }
 
-/// The first timestamp of `records`.
-pub const BEGIN_MS: i64 = 1_700_000_000_000;
+/// The first timestamp of `records`: an hour ago, so that no retention touches them.
+pub fn begin_ms() -> i64 {
+    static BEGIN: OnceLock<i64> = OnceLock::new();
+    *BEGIN.get_or_init(|| now_ms() - 3_600_000)
+}
+
+pub fn now_ms() -> i64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed().expect("a clock after 1970");
+    since.as_millis() as i64
+}
+
 /// The time between two of `records`.
 pub const STEP_MS: i64 = 10;
 
@@ -56,7 +65,7 @@ pub fn records(count: usize) -> Vec<Record> {
                     header("null", None),
                     header("twice", Some(b"again".to_vec())),
                 ],
-                timestamp_ms: BEGIN_MS + number as i64 * STEP_MS,
+                timestamp_ms: begin_ms() + number as i64 * STEP_MS,
             }
         })
         .collect()

@@ -1,7 +1,9 @@
 //! What a producer sends is what a consumer gets: every codec, every acks, idempotent or not.
 
 use crate::broker::{topic, Broker};
-use crate::client::{assert_same, consume, create_topic, placed, produce, records, Place, CODECS};
+use crate::client::{
+    assert_same, consume, create_topic, now_ms, placed, produce, records, Place, CODECS,
+};
 
 const COUNT: usize = 1_000;
 const PARTITIONS: i32 = 3;
@@ -102,9 +104,4 @@ fn a_log_append_time_topic_stamps_records_itself() {
         assert!((before..=now_ms()).contains(&seen.timestamp_ms), "{}", seen.timestamp_ms);
         assert_eq!((&seen.key, &seen.value), (&sent.key, &sent.value));
     }
-}
-
-fn now_ms() -> i64 {
-    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock after 1970");
-    since.as_millis() as i64
 }

@@ -3,6 +3,7 @@
 //! Messages are encoded by the `kafka-protocol` crate; frames are put together here.
 
 use crate::broker::Broker;
+use crate::client::{begin_ms, PATIENCE};
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::indexmap::IndexMap;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
@@ -17,7 +18,7 @@ use kafka_protocol::records::{
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A connection that counts its requests.
 pub struct Wire {
@@ -117,12 +118,18 @@ pub fn name(topic: &str) -> TopicName {
     TopicName(StrBytes::from_string(topic.to_string()))
 }
 
-/// Asks for a new producer id.
+const COORDINATOR_LOAD_IN_PROGRESS: i16 = 14;
+
+/// Asks for a new producer id, again while the broker has just started.
 pub fn init_producer(wire: &mut Wire) -> Identity {
     let request = InitProducerIdRequest::default()
         .with_transactional_id(None)
         .with_transaction_timeout_ms(60_000);
-    let answer = wire.ask(4, &request);
+    let deadline = Instant::now() + PATIENCE;
+    let mut answer = wire.ask(4, &request);
+    while answer.error_code == COORDINATOR_LOAD_IN_PROGRESS && Instant::now() < deadline {
+        answer = wire.ask(4, &request);
+    }
     assert_eq!(answer.error_code, 0);
     Identity { id: answer.producer_id.0, epoch: answer.producer_epoch, sequence: 0 }
 }
@@ -150,7 +157,7 @@ pub fn batch(values: &[&str], producer: Identity) -> Bytes {
         offset: number as i64,
         // Consecutive also for nobody, or the encoder makes a batch of each record.
         sequence: producer.sequence + number as i32,
-        timestamp: 1_700_000_000_000 + number as i64,
+        timestamp: begin_ms() + number as i64,
         key: None,
         value: Some(Bytes::copy_from_slice(value.as_bytes())),
         headers: IndexMap::new(),

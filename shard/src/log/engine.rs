@@ -41,6 +41,8 @@ pub struct Appended {
     pub committed: bool,
     /// The same batch had been appended before; this is where.
     pub duplicate: bool,
+    /// The broker's time when it was appended (first).
+    pub append_time: Timestamp,
 }
 
 /// Why nothing was appended.
@@ -287,10 +289,11 @@ impl Log {
             return Err(AppendError::Poisoned);
         }
         let partition = self.partitions.get(id).expect("attached");
-        if let Verdict::Duplicate { base_offset, last_offset, .. } =
+        if let Verdict::Duplicate { base_offset, last_offset, append_time } =
             partition.producers.check(stored.header)?
         {
-            return Ok(self.repeated(partition, base_offset, last_offset));
+            let first = self.repeated(partition, base_offset, last_offset);
+            return Ok(Appended { append_time, ..first });
         }
         let payload_bytes = match stored.side {
             Some(_) => SIDE_BYTES,
@@ -312,6 +315,7 @@ impl Log {
             position,
             committed: !waits || position <= self.commit.durable(),
             duplicate: true,
+            append_time: Timestamp(-1),
         }
     }
 
@@ -401,6 +405,7 @@ impl Log {
             position,
             committed: !waits,
             duplicate: false,
+            append_time: now.wall,
         }
     }
 

@@ -508,6 +508,11 @@ impl Log {
         let to = (from + SLICE_PARTITIONS as u32).min(self.partitions.next_dense());
         self.retention.cursor = if to == self.partitions.next_dense() { 0 } else { to };
         for id in (from..to).map(DenseId) {
+            let expiry_ms = self.spec.settings.producer_expiry_ms;
+            let Some(partition) = self.partitions.get_mut(id) else {
+                continue;
+            };
+            partition.producers.expire(now.wall, expiry_ms);
             let Some(partition) = self.partitions.get(id) else {
                 continue;
             };
@@ -518,9 +523,6 @@ impl Log {
                 // Busy or full: the next round tries again.
                 tracing::debug!(%error, "retention waits");
                 return;
-            }
-            if let Some(partition) = self.partitions.get_mut(id) {
-                partition.producers.expire(now.wall, self.spec.settings.producer_expiry_ms);
             }
         }
     }

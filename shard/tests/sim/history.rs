@@ -1,0 +1,335 @@
+//! The oracle: what was appended, what of it had to survive, and whether what is there is right.
+//!
+//! It knows nothing of segments, frames or checkpoints: a partition is a list of batches, each with
+//! the position at which the log promised it. `reopened` is the heart: after a crash a partition
+//! must be a prefix of what was appended, long enough to hold all that was promised.
+
+use crate::batches::{placed, Sender};
+use shard::ids::{LeaderEpoch, Offset, PartitionKey, Position, Timestamp};
+use shard::log::{Appended, Flush, PartitionSettings};
+use shard::partition::Offsets;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Kafka's window of batches by which retries are recognised.
+const RETRY_WINDOW: usize = 5;
+
+/// How the process before ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// In order, everything synced.
+    Stopped,
+    /// Killed; the kernel kept its cache.
+    Killed,
+    /// With the power.
+    Crashed,
+}
+
+/// What the oracle holds against a log.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// A batch that was promised is gone, and with it all after it.
+    Lost { key: PartitionKey, promised_end: Offset, log_end: Offset },
+    /// More is there than was ever appended in the history the log is on.
+    Ghost { key: PartitionKey, appended_end: Offset, log_end: Offset },
+    /// Other bytes than those appended there.
+    Changed { key: PartitionKey, base: Offset },
+    /// A batch does not start where the one before ended, or does not come at all.
+    Gap { key: PartitionKey, expected: Offset, found: Option<Offset> },
+    /// The frame around a batch carries another broker time.
+    AppendTime { key: PartitionKey, base: Offset, expected: Timestamp, found: Timestamp },
+    /// The log start is below what was promised or above what was asked.
+    LogStart { key: PartitionKey, promised: Offset, asked: Offset, found: Offset },
+    /// Consumers see more or less than is committed.
+    HighWatermark { key: PartitionKey, expected: Offset, found: Offset },
+    /// A retry of a batch was not answered with its place.
+    Retry { key: PartitionKey, sender: Sender, expected: Option<Offset>, found: String },
+    /// The end of a leader epoch.
+    Epoch { key: PartitionKey, asked: LeaderEpoch, expected: Answer, found: Answer },
+    /// A partition nobody ever attached.
+    Stranger { key: PartitionKey },
+    /// The log did not open.
+    Refused { error: String },
+    /// A call failed that had no reason to.
+    Failed { call: &'static str, error: String },
+}
+
+type Answer = Option<(LeaderEpoch, Offset)>;
+
+/// One appended batch.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    pub base: Offset,
+    pub end: Offset,
+    /// As it must be read.
+    pub bytes: Vec<u8>,
+    pub append_time: Timestamp,
+    pub epoch: LeaderEpoch,
+    pub sender: Sender,
+    /// Promised once the log is committed up to here; none when that has happened.
+    pending: Option<Position>,
+}
+
+/// One partition.
+#[derive(Clone, Debug)]
+pub struct Partition {
+    pub settings: PartitionSettings,
+    /// All that was appended and has not been lost, oldest first, also below the log start.
+    pub batches: Vec<Batch>,
+    /// The log start that was promised, and those asked for since with where they are promised.
+    pub log_start: Offset,
+    raised: VecDeque<(Offset, Position)>,
+}
+
+impl Partition {
+    pub fn log_end(&self) -> Offset {
+        self.batches.last().map_or(Offset(0), |batch| batch.end)
+    }
+
+    /// End of what a power loss must not take.
+    pub fn promised_end(&self) -> Offset {
+        let promised = self.batches.iter().take_while(|batch| batch.pending.is_none());
+        promised.last().map_or(Offset(0), |batch| batch.end)
+    }
+
+    /// The highest log start anybody asked for.
+    fn log_start_asked(&self) -> Offset {
+        self.raised.back().map_or(self.log_start, |(offset, _)| *offset)
+    }
+
+    pub fn high_watermark(&self) -> Offset {
+        match self.settings.flush {
+            Flush::Commit => self.promised_end().max(self.log_start_asked()),
+            Flush::Interval | Flush::Os => self.log_end(),
+        }
+    }
+
+    /// The batches by which each producer's retries are recognised.
+    pub fn retries(&self) -> BTreeMap<i64, VecDeque<&Batch>> {
+        let mut producers: BTreeMap<i64, VecDeque<&Batch>> = BTreeMap::new();
+        for batch in self.batches.iter().filter(|batch| batch.sender.id >= 0) {
+            let window = producers.entry(batch.sender.id).or_default();
+            if window.back().is_some_and(|last| last.sender.epoch != batch.sender.epoch) {
+                window.clear();
+            }
+            if window.len() == RETRY_WINDOW {
+                window.pop_front();
+            }
+            window.push_back(batch);
+        }
+        producers
+    }
+
+    /// Kafka's answer to where `asked` ends, for partitions whose log start never moved.
+    pub fn end_of_epoch(&self, asked: LeaderEpoch) -> Answer {
+        let epoch =
+            self.batches.iter().map(|batch| batch.epoch).take_while(|e| *e <= asked).last()?;
+        let next = self.batches.iter().find(|batch| batch.epoch > epoch);
+        Some((epoch, next.map_or(self.log_end(), |batch| batch.base)))
+    }
+}
+
+/// Everything clients did and were told.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    pub partitions: BTreeMap<PartitionKey, Partition>,
+    /// Of deleted topics.
+    pub detached: BTreeSet<PartitionKey>,
+    /// The first batch of each partition that the last crash un-wrote.
+    pub lost: BTreeMap<PartitionKey, Batch>,
+}
+
+/// What was sent and what the log answered.
+pub struct Sent<'a> {
+    pub bytes: &'a [u8],
+    pub sender: Sender,
+    pub time: Timestamp,
+    pub epoch: LeaderEpoch,
+}
+
+impl History {
+    pub fn attach(&mut self, key: PartitionKey, settings: PartitionSettings) {
+        let partition = Partition {
+            settings,
+            batches: Vec::new(),
+            log_start: Offset(0),
+            raised: VecDeque::new(),
+        };
+        self.partitions.insert(key, partition);
+    }
+
+    pub fn detach(&mut self, key: PartitionKey) {
+        self.partitions.remove(&key);
+        self.detached.insert(key);
+    }
+
+    fn of(&mut self, key: PartitionKey) -> &mut Partition {
+        self.partitions.get_mut(&key).expect("the simulation attached it")
+    }
+
+    pub fn appended(
+        &mut self,
+        key: PartitionKey,
+        sent: &Sent<'_>,
+        answer: &Appended,
+    ) -> Result<(), Violation> {
+        let partition = self.of(key);
+        let expected = partition.log_end();
+        if answer.base_offset != expected {
+            return Err(Violation::Gap { key, expected, found: Some(answer.base_offset) });
+        }
+        partition.batches.push(Batch {
+            base: answer.base_offset,
+            end: answer.last_offset.plus(1),
+            bytes: placed(sent.bytes, answer.base_offset, sent.epoch),
+            append_time: sent.time,
+            epoch: sent.epoch,
+            sender: sent.sender,
+            pending: Some(answer.position),
+        });
+        Ok(())
+    }
+
+    pub fn raised(&mut self, key: PartitionKey, to: Offset, at: Position) {
+        let partition = self.of(key);
+        if to > partition.log_start_asked() {
+            partition.raised.push_back((to, at));
+        }
+    }
+
+    /// The log start as the log shows it: above what was asked only by retention, and then with
+    /// good reason. `at` is the log's end, which is not before what makes the start durable.
+    pub fn started(
+        &mut self,
+        key: PartitionKey,
+        found: Offset,
+        at: Position,
+    ) -> Result<(), Violation> {
+        let partition = self.of(key);
+        let (promised, asked) = (partition.log_start, partition.log_start_asked());
+        let bytes_after = |start: Offset| {
+            let kept = partition.batches.iter().filter(|batch| batch.end > start);
+            kept.map(|batch| batch.bytes.len() as u64).sum::<u64>()
+        };
+        let limit = partition.settings.retention_bytes;
+        let retained = limit.is_some_and(|limit| bytes_after(found) >= limit);
+        if found < asked || (found > asked && !retained) {
+            return Err(Violation::LogStart { key, promised, asked, found });
+        }
+        self.raised(key, found, at);
+        Ok(())
+    }
+
+    /// The offsets a client is told.
+    pub fn offsets(&self, key: PartitionKey, offsets: &Offsets) -> Result<(), Violation> {
+        let partition = &self.partitions[&key];
+        let (expected, found) = (partition.high_watermark(), offsets.high_watermark);
+        if found != expected || offsets.last_stable != expected {
+            return Err(Violation::HighWatermark { key, expected, found });
+        }
+        let (appended_end, log_end) = (partition.log_end(), offsets.log_end);
+        if log_end != appended_end {
+            return Err(Violation::Ghost { key, appended_end, log_end });
+        }
+        Ok(())
+    }
+
+    /// The log that holds `keys` is committed up to here: a promise.
+    pub fn committed(&mut self, keys: &[PartitionKey], to: Position) {
+        for key in keys {
+            let Some(partition) = self.partitions.get_mut(key) else { continue };
+            for batch in partition.batches.iter_mut().rev() {
+                match batch.pending {
+                    None => break,
+                    Some(at) if at <= to => batch.pending = None,
+                    Some(_) => {}
+                }
+            }
+            while partition.raised.front().is_some_and(|(_, at)| *at <= to) {
+                let raised = partition.raised.pop_front();
+                partition.log_start = raised.map_or(partition.log_start, |(offset, _)| offset);
+            }
+        }
+    }
+
+    /// Holds a partition that was opened again against what it had been, and goes on from there:
+    /// what survived is promised from now on, what did not is forgotten.
+    pub fn reopened(
+        &mut self,
+        key: PartitionKey,
+        (log_start, log_end): (Offset, Offset),
+        ended: Ended,
+    ) -> Result<(), Violation> {
+        let partition = self.of(key);
+        let promised_end = match ended {
+            Ended::Crashed => partition.promised_end(),
+            Ended::Stopped | Ended::Killed => partition.log_end(),
+        };
+        if log_end < promised_end {
+            return Err(Violation::Lost { key, promised_end, log_end });
+        }
+        let appended_end = partition.log_end();
+        if log_end > appended_end.max(partition.log_start_asked()) {
+            return Err(Violation::Ghost { key, appended_end, log_end });
+        }
+        let asked = partition.log_start_asked();
+        let promised = match ended {
+            Ended::Crashed => partition.log_start,
+            Ended::Stopped | Ended::Killed => asked,
+        };
+        if log_start < promised || log_start > asked {
+            return Err(Violation::LogStart { key, promised, asked, found: log_start });
+        }
+        let kept = partition.batches.partition_point(|batch| batch.end <= log_end);
+        let lost = partition.batches.split_off(kept);
+        match lost.into_iter().next() {
+            Some(batch) => self.lost.insert(key, batch),
+            None => self.lost.remove(&key),
+        };
+        let partition = self.of(key);
+        if partition.log_end() != log_end {
+            let (expected, found) = (partition.log_end(), Some(log_end));
+            return Err(Violation::Gap { key, expected, found });
+        }
+        partition.batches.iter_mut().for_each(|batch| batch.pending = None);
+        partition.log_start = log_start;
+        partition.raised.clear();
+        Ok(())
+    }
+
+    /// Holds what a reader got from `from` up to the high watermark against what was appended.
+    pub fn read(&self, key: PartitionKey, from: Offset, batches: &[Read]) -> Result<(), Violation> {
+        let partition = &self.partitions[&key];
+        let until = partition.high_watermark();
+        let wanted = partition.batches.iter().filter(|b| b.end > from && b.end <= until);
+        let mut found = batches.iter();
+        for batch in wanted {
+            let expected = batch.base;
+            let Some(read) = found.next() else {
+                return Err(Violation::Gap { key, expected, found: None });
+            };
+            if read.bytes[..8] != expected.0.to_be_bytes() {
+                let base = read.bytes.first_chunk().map(|base| Offset(i64::from_be_bytes(*base)));
+                return Err(Violation::Gap { key, expected, found: base });
+            }
+            if read.bytes != batch.bytes {
+                return Err(Violation::Changed { key, base: expected });
+            }
+            if let Some(found) = read.append_time.filter(|time| *time != batch.append_time) {
+                let (base, expected) = (batch.base, batch.append_time);
+                return Err(Violation::AppendTime { key, base, expected, found });
+            }
+        }
+        match found.next() {
+            Some(_) => Err(Violation::HighWatermark { key, expected: until, found: Offset(-1) }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A batch as a reader got it.
+#[derive(Debug)]
+pub struct Read {
+    pub bytes: Vec<u8>,
+    /// From the frame around the batch, where the reader can see it.
+    pub append_time: Option<Timestamp>,
+}

@@ -1,0 +1,128 @@
+//! What clients ask of a partition, asked in full: its batches, its retries, its epochs.
+
+use crate::batches::{build, placed, Outline};
+use crate::history::{Partition, Read, Violation};
+use shard::batch::{BatchHeader, Valid, HEADER_BYTES};
+use shard::disk::sim::{Rng, SimDisk};
+use shard::disk::{Disk, SharedBytes};
+use shard::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, Timestamp};
+use shard::log::{Log, Now, ReadAsk, Until, FRAME_HEADER_BYTES};
+
+/// Where the frame header holds the broker's time.
+const APPEND_TIME_AT: usize = 32;
+
+fn failed(call: &'static str, error: impl std::fmt::Debug) -> Violation {
+    Violation::Failed { call, error: format!("{error:?}") }
+}
+
+/// Reads from the log start to the high watermark in steps of random size.
+pub fn whole(
+    log: &Log,
+    id: DenseId,
+    disk: &SimDisk,
+    rng: &mut Rng,
+) -> Result<(Offset, Vec<Read>), Violation> {
+    let from = log.offsets(id).map_or(Offset(0), |offsets| offsets.log_start);
+    let mut at = from;
+    let mut all = Vec::new();
+    loop {
+        let bytes_max = rng.between(1, 200_000) as usize;
+        let ask = ReadAsk { from: at, bytes_max, whole_first: true, until: Until::HighWatermark };
+        let plan = log.plan_read(id, &ask).map_err(|error| failed("plan_read", error))?;
+        let mut step: Vec<Read> = Vec::new();
+        for slice in &plan.slices {
+            step.push(warm(slice, disk)?);
+        }
+        if let Some(cold) = plan.cold {
+            let bytes = cold.run().map_err(|error| failed("cold read", error))?;
+            split(&bytes, &mut step)?;
+        }
+        let Some(last) = step.last() else { return Ok((from, all)) };
+        let header = BatchHeader::parse(&last.bytes).map_err(|error| failed("read", error))?;
+        if header.end_offset() <= at {
+            return Err(failed("read", header));
+        }
+        at = header.end_offset();
+        all.append(&mut step);
+    }
+}
+
+/// A slice of a map, read at its place in the file together with the frame in front of it.
+fn warm(slice: &SharedBytes, disk: &SimDisk) -> Result<Read, Violation> {
+    let (path, at) = slice.place();
+    let mut bytes = vec![0; FRAME_HEADER_BYTES + slice.len()];
+    let read =
+        disk.open(path).and_then(|file| file.read_at(at - FRAME_HEADER_BYTES as u64, &mut bytes));
+    if read.as_ref().ok() != Some(&bytes.len()) {
+        return Err(failed("warm read", read));
+    }
+    let batch = bytes.split_off(FRAME_HEADER_BYTES);
+    let time = bytes[APPEND_TIME_AT..].first_chunk().map(|ms| Timestamp(i64::from_le_bytes(*ms)));
+    Ok(Read { bytes: batch, append_time: time })
+}
+
+fn split(mut bytes: &[u8], into: &mut Vec<Read>) -> Result<(), Violation> {
+    while !bytes.is_empty() {
+        let (_, body, rest) = BatchHeader::split(bytes).map_err(|error| failed("split", error))?;
+        let batch = bytes[..HEADER_BYTES + body.len()].to_vec();
+        into.push(Read { bytes: batch, append_time: None });
+        bytes = rest;
+    }
+    Ok(())
+}
+
+/// Sends the batches of each producer's window again, and one with a gap in its sequence.
+pub fn retries(
+    log: &mut Log,
+    id: DenseId,
+    partition: &Partition,
+    key: PartitionKey,
+    now: Now,
+) -> Result<(), Violation> {
+    for window in partition.retries().into_values() {
+        for batch in &window {
+            let sent = placed(&batch.bytes, Offset(0), LeaderEpoch(-1));
+            let valid = Valid::built(&sent).expect("kept as it was built");
+            let answer = log.append(id, &valid, now);
+            let right = answer.is_ok_and(|a| a.duplicate && a.base_offset == batch.base);
+            if !right {
+                let (sender, expected) = (batch.sender, Some(batch.base));
+                let found = format!("{answer:?}");
+                return Err(Violation::Retry { key, sender, expected, found });
+            }
+        }
+        let Some(last) = window.back() else { continue };
+        let records = (last.end.0 - last.base.0) as i32;
+        let mut sender = last.sender;
+        sender.base_sequence += records + 7;
+        let outline = Outline { sender, records: 1, body_bytes: 8, time: now.wall };
+        let sent = build(&outline, &mut Rng::new(0));
+        let valid = Valid::built(&sent).expect("the simulation builds whole batches");
+        let answer = log.append(id, &valid, now);
+        if answer.is_ok() {
+            let found = format!("{answer:?}");
+            return Err(Violation::Retry { key, sender, expected: None, found });
+        }
+    }
+    Ok(())
+}
+
+/// Asks for the end of each epoch, where the log start has not cut the history.
+pub fn epochs(
+    log: &Log,
+    id: DenseId,
+    partition: &Partition,
+    key: PartitionKey,
+) -> Result<(), Violation> {
+    if partition.log_start > Offset(0) {
+        return Ok(());
+    }
+    for batch in &partition.batches {
+        let asked = batch.epoch;
+        let (expected, found) = (partition.end_of_epoch(asked), log.end_of_epoch(id, asked));
+        if expected != found {
+            return Err(Violation::Epoch { key, asked, expected, found });
+        }
+    }
+    Ok(())
+}
