@@ -64,10 +64,7 @@ impl Cores for Door {
     }
 
     fn timer(&self, ms: u64) -> Later<()> {
-        let timer = Timer::new(Duration::from_millis(ms));
-        Box::pin(async move {
-            timer.await;
-        })
+        Box::pin(self.0.alarms.wait(Timer::new(Duration::from_millis(ms))))
     }
 
     fn append(&self, items: Vec<AppendItem>, wait: AppendWait) -> Appending {
