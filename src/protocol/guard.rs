@@ -3,7 +3,7 @@
 //! The codec trusts counts: a frame of five bytes can make it reserve hundreds of gigabytes. So a
 //! frame is first walked without allocating. It is refused when a count or length cannot fit into
 //! what is left, when a null stands where none may, when text is not UTF-8, when bytes are left
-//! over, or when the decoded form would take more memory than the budget. What the guard lets pass
+//! over (but for one known client), or when the decoded form would take more memory than the budget. What the guard lets pass
 //! the codec decodes in bounded memory; what it refuses closes the connection. It never looks
 //! inside record data.
 
@@ -50,6 +50,8 @@ pub struct Passed {
     pub client_id: Option<(usize, usize)>,
     /// Memory the decoded request takes beside the frame itself, at most.
     pub memory_bytes: usize,
+    /// Bytes after the last field, which the layout of the API tolerates.
+    pub trailing: usize,
 }
 
 /// Checks a frame (without its length prefix) whose api and version are known to be offered.
@@ -64,10 +66,11 @@ pub fn check(frame: &[u8], row: &Row, version: i16, budget: usize) -> Result<Pas
     let body_at = walk.at;
     walk.charge(row.layout.memory_bytes)?;
     walk.layout(row.layout)?;
-    match frame.len() - walk.at {
-        0 => Ok(Passed { body_at, client_id, memory_bytes: walk.memory }),
-        left => Err(Refused::Trailing { at: walk.at, left }),
+    let left = frame.len() - walk.at;
+    if left > row.layout.trailing_max {
+        return Err(Refused::Trailing { at: walk.at, left });
     }
+    Ok(Passed { body_at, client_id, memory_bytes: walk.memory, trailing: left })
 }
 
 struct Walk<'a> {
@@ -293,7 +296,7 @@ impl Walk<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::api::Api;
+    use crate::protocol::api::{Api, Request};
     use crate::protocol::header::Peek;
     use crate::protocol::request::{read, Close, Incoming};
     use crate::protocol::samples::{self, Dice};
@@ -321,7 +324,7 @@ mod tests {
             let passed = passed.unwrap_or_else(|refused| {
                 panic!("{api:?} v{version}: {refused}\n{request:?}\n{frame:?}")
             });
-            assert_eq!(passed.body_at, frame.len() - body.len());
+            assert_eq!((passed.body_at, passed.trailing), (frame.len() - body.len(), 0));
             let Ok(Incoming::Request(decoded)) = read(&frame, BUDGET) else {
                 panic!("{api:?} v{version}: not decoded")
             };
@@ -345,15 +348,27 @@ mod tests {
         each(8, |dice, api, version| {
             let body = samples::wire(dice, api, version);
             let frame = samples::frame(dice, api, version, &body);
+            let check = |frame: &[u8]| check(frame, api.row(), version, BUDGET);
             let step = (frame.len() / 200).max(1);
             for bytes in (Peek::BYTES..frame.len()).step_by(step) {
-                assert!(check(&frame[..bytes], api.row(), version, BUDGET).is_err());
+                assert!(check(&frame[..bytes]).is_err());
             }
-            let longer = [&frame[..], &[0]].concat();
-            let at = frame.len();
-            let expect = Err(Refused::Trailing { at, left: 1 });
-            assert_eq!(check(&longer, api.row(), version, BUDGET), expect);
+            let left = api.row().layout.trailing_max + 1;
+            let longer = [&frame[..], &vec![0; left]].concat();
+            assert_eq!(check(&longer), Err(Refused::Trailing { at: frame.len(), left }));
         });
+    }
+
+    #[test]
+    fn all_topics_as_librdkafka_asks_for_them() {
+        let frame = [
+            &[0, 3, 0, 13, 0, 0, 0, 3, 0, 1, b'r', 0][..], // header of Metadata 13
+            &[0, 0, 0, 0, 1, 0, 0],                        // four bytes for null instead of one
+        ];
+        let frame = Bytes::from(frame.concat());
+        let Ok(Incoming::Request(decoded)) = read(&frame, BUDGET) else { panic!("refused") };
+        let Request::Metadata(request) = decoded.request else { panic!("not Metadata") };
+        assert_eq!(request.topics, None);
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub fn read(frame: &Bytes, memory_budget: usize) -> Result<Incoming, Close> {
         .map_err(|refused| Close::Refused { api, version, refused })?;
     let mut body = frame.slice(passed.body_at..);
     let request = Request::decode(api, &mut body, version)
-        .filter(|_| body.is_empty())
+        .filter(|_| body.len() == passed.trailing)
         .ok_or(Close::Undecodable { api, version })?;
     let client_id =
         passed.client_id.and_then(|(from, to)| StrBytes::from_utf8(frame.slice(from..to)).ok());
