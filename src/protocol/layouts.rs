@@ -19,8 +19,6 @@ pub struct Layout {
     pub memory_bytes: usize,
     /// A bare element (a string or number in an array) has no tagged fields of its own.
     pub bare: bool,
-    /// Bytes a request may have after its last field, because a client in use sends them.
-    pub trailing_max: usize,
 }
 
 /// One field and the versions in which it is there.
@@ -53,11 +51,11 @@ pub enum Kind {
 const NEVER: i16 = i16::MAX;
 
 const fn layout<T>(fields: &'static [Field]) -> Layout {
-    Layout { fields, tagged: &[], memory_bytes: size_of::<T>(), bare: false, trailing_max: 0 }
+    Layout { fields, tagged: &[], memory_bytes: size_of::<T>(), bare: false }
 }
 
 const fn bare<T>(fields: &'static [Field]) -> Layout {
-    Layout { fields, tagged: &[], memory_bytes: size_of::<T>(), bare: true, trailing_max: 0 }
+    Layout { fields, tagged: &[], memory_bytes: size_of::<T>(), bare: true }
 }
 
 const fn is(kind: Kind) -> Field {
@@ -65,14 +63,8 @@ const fn is(kind: Kind) -> Field {
 }
 
 impl Layout {
-    const fn tagged(mut self, tagged: &'static [(u32, Field)]) -> Layout {
-        self.tagged = tagged;
-        self
-    }
-
-    const fn trailing(mut self, bytes_max: usize) -> Layout {
-        self.trailing_max = bytes_max;
-        self
+    const fn tagged(self, tagged: &'static [(u32, Field)]) -> Layout {
+        Layout { fields: self.fields, tagged, memory_bytes: self.memory_bytes, bare: self.bare }
     }
 }
 
@@ -187,10 +179,7 @@ pub static METADATA: Layout = layout::<m::MetadataRequest>(&[
     is(Bool).since(4),           // allow_auto_topic_creation
     is(Bool).since(8).until(10), // include_cluster_authorized_operations
     is(Bool).since(8),           // include_topic_authorized_operations
-])
-// librdkafka reserves four bytes for the count of topics and, when it asks for all of them in a
-// flexible version, forgets to give three back. Kafka ignores what follows a request.
-.trailing(3);
+]);
 static METADATA_TOPIC: Layout = layout::<m::metadata_request::MetadataRequestTopic>(&[
     is(Uuid).since(10),          // topic_id
     is(Text).nullable_since(10), // name
