@@ -229,7 +229,7 @@ impl Log {
     /// Prepares the next segment when the open one is half full, and again after a failure.
     fn plan_next(&mut self, now: Now) {
         let wanted = match self.next.state {
-            State::None => self.open.end >= self.open.capacity() / 2,
+            State::None => self.open.filled() >= u64::from(self.open.capacity() / 2),
             State::Failed { at_us } => now.mono_us.saturating_sub(at_us) >= PREPARE_AGAIN_US,
             State::Preparing | State::Ready(_) => false,
         };
@@ -278,6 +278,12 @@ impl Log {
             _ => KEPT_FOR_INTERNAL.min(u64::from(self.open.capacity()) / 8),
         };
         end + kept <= u64::from(self.open.capacity())
+    }
+
+    /// Whether the side files of the open segment call for the next one, and it is there.
+    pub(super) fn is_outgrown(&self) -> bool {
+        let full = self.open.filled() >= u64::from(self.open.capacity());
+        full && matches!(self.next.state, State::Ready(_))
     }
 
     /// Seals the open segment and goes on in the next one.
