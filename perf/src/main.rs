@@ -102,8 +102,14 @@ fn run(cli: &Cli) -> Result<bool, PerfError> {
     let tool = tool::Tool::find()?;
     let mut report = match (&cli.bootstrap, cli.pid) {
         (Some(address), Some(pid)) => {
+            let is_basalt = cli.http.is_some();
             let broker = Broker::running(address.clone(), pid, cli.http.clone());
-            rounds(cli, &tool, &broker, cli.http.is_some())?
+            let mut report = rounds(cli, &tool, &broker, is_basalt)?;
+            if is_basalt && wanted(cli, Case::Stalls) {
+                let target = Target::new(&broker, &tool, scale(cli), is_basalt)?;
+                report.merge(cases::stalls(&target, "os")?)?;
+            }
+            report
         }
         _ => own_broker(cli, &tool)?,
     };
@@ -132,13 +138,39 @@ fn own_broker(cli: &Cli, tool: &tool::Tool) -> Result<Report, PerfError> {
         }
         report.merge(idle::many(&starter, cli.partitions)?)?;
     }
-    if cli.cases.is_empty() || cli.cases.iter().any(|case| *case != Case::Idle) {
+    if wanted(cli, Case::Stalls) {
+        for _ in 0..cli.rounds {
+            for flush in ["os", "commit"] {
+                report.merge(fresh_stalls(cli, tool, &starter, flush)?)?;
+            }
+        }
+    }
+    let others = |case: &Case| !matches!(case, Case::Idle | Case::Stalls);
+    if cli.cases.is_empty() || cli.cases.iter().any(others) {
         let data = starter.data_dir()?;
         let broker = starter.start(data.path())?;
         report.merge(rounds(cli, tool, &broker, true)?)?;
         broker.stop()?;
     }
     Ok(report)
+}
+
+/// The stalls of a broker that has seen no other load.
+fn fresh_stalls(
+    cli: &Cli,
+    tool: &tool::Tool,
+    starter: &Starter,
+    flush: &str,
+) -> Result<Report, PerfError> {
+    let data = starter.data_dir()?;
+    let broker = starter.start(data.path())?;
+    let report = cases::stalls(&Target::new(&broker, tool, scale(cli), true)?, flush)?;
+    broker.stop()?;
+    Ok(report)
+}
+
+fn scale(cli: &Cli) -> Scale {
+    Scale { large: cli.large, small: cli.small, seconds: cli.seconds, rate: cli.rate }
 }
 
 fn wanted(cli: &Cli, case: Case) -> bool {
@@ -151,24 +183,21 @@ fn rounds(
     broker: &Broker,
     is_basalt: bool,
 ) -> Result<Report, PerfError> {
-    let (large, small, seconds, rate) = (cli.large, cli.small, cli.seconds, cli.rate);
-    let scale = Scale { large, small, seconds, rate };
-    let target = Target::new(broker, tool, scale, is_basalt)?;
+    let target = Target::new(broker, tool, scale(cli), is_basalt)?;
     let mut report = Report::new("rounds");
     type Round = fn(&Target<'_>) -> Result<Report, PerfError>;
-    let all: [(Case, Round); 6] = [
+    let all: [(Case, Round); 5] = [
         (Case::Produce, cases::produce),
         (Case::Consume, cases::consume),
         (Case::Partitions, cases::partitions),
         (Case::Latency, cases::end_to_end),
-        (Case::Stalls, cases::stalls),
         (Case::Idle, cases::memory),
     ];
     for round in 0..cli.rounds {
         eprintln!("round {} of {}", round + 1, cli.rounds);
         for (case, measure) in all {
-            // How Basalt idles is measured on brokers of its own.
-            if wanted(cli, case) && !(is_basalt && case == Case::Idle) {
+            // Where Basalt is started here, how it idles is measured on brokers of its own.
+            if wanted(cli, case) && (case != Case::Idle || cli.bootstrap.is_some()) {
                 report.merge(measure(&target)?)?;
             }
         }
