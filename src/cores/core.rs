@@ -4,6 +4,7 @@
 //! here awaits: a log is borrowed, asked and given back within a call. Partitions are attached to
 //! their log when they are first asked for, so a topic without traffic costs nothing here.
 
+use super::alarms::Alarms;
 use super::append::Group;
 use super::ask::{
     AppendAnswer, Ask, EpochAnswer, EpochItem, ImageChange, Item, OffsetsAnswer, ReadAnswer,
@@ -80,6 +81,8 @@ pub struct Core {
     sides: Arc<BTreeMap<LogId, Arc<Sides>>>,
     started: Instant,
     scratch: RefCell<Scratch>,
+    /// Timers of requests, which a stop ends early.
+    pub(super) alarms: Alarms,
     /// Wakes the upkeep of the logs.
     pub(super) upkeep: Notify,
     pub metrics: CoreMetrics,
@@ -103,6 +106,7 @@ impl Core {
             sides: parts.sides,
             started: parts.started,
             scratch: RefCell::default(),
+            alarms: Alarms::default(),
             upkeep: Notify::default(),
             metrics: CoreMetrics::default(),
         };
@@ -384,6 +388,11 @@ impl Core {
             }
         };
         self.hosts.iter().map(counts).collect()
+    }
+
+    /// Ends the waiting of requests that wait for nothing but time or news: the broker stops.
+    pub fn ring_alarms(&self) {
+        self.alarms.ring();
     }
 
     /// Ends the waiting of appends whose time is up.

@@ -15,7 +15,7 @@ use super::frame::{encode_bind, next_page, next_slot, FrameHeader, Kind};
 use super::frame::{BATCH_PREFIX_BYTES, BIND_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES, SIDE_BYTES};
 use super::header::{segment_name, Predecessor, SegmentHeader, FRAMES_START};
 use super::index::{IndexStamp, SegmentIndex};
-use super::jobs::{affordable, give_up_reserve};
+use super::jobs::{affordable, give_up_reserve, Work};
 use super::replay::{Cut, Effect, Found, Replay, Walked};
 use super::segments::{IndexFile, Open, Sealed, Segments};
 use super::settings::LogSpec;
@@ -212,7 +212,7 @@ impl Opening<'_> {
         replay.settled_sequence = copy.sequence;
         let stamp = IndexStamp { number, epoch, end, next_sequence: copy.sequence };
         let index = Some(copy.index);
-        replay.walked.push(Walked { stamp, sides: Vec::new(), index });
+        replay.walked.push(Walked { stamp, from_file: Vec::new(), index });
         self.last = Some(Predecessor { number, epoch, end });
         Ok(())
     }
@@ -414,6 +414,10 @@ fn assemble(
     now: Now,
 ) -> (Log, Recovered) {
     let mut segments = Segments::default();
+    // Above the files there are and those that old segments speak of: a removed segment may come
+    // back after a power loss without its side files, and will take them along when it goes again.
+    let named = finished.walked.iter().flat_map(Walked::sides);
+    let next_side = parts.chain.sides.iter().chain(named).max().map_or(1, |file| file + 1);
     for walked in finished.walked {
         segments.add(Sealed {
             stamp: walked.stamp,
@@ -422,10 +426,7 @@ fn assemble(
                 Some(_) => IndexFile::Missing,
                 None => IndexFile::Written,
             },
-            sides: match &walked.index {
-                Some(index) => index.sides().to_vec(),
-                None => walked.sides,
-            },
+            sides: walked.sides().to_vec(),
             index: walked.index.map(Arc::new),
             live: 0,
         });
@@ -452,7 +453,6 @@ fn assemble(
     let chain = parts.chain;
     let start = parts.open.position();
     let files = chain.checkpoint_files;
-    let next_side = chain.sides.iter().max().map_or(1, |file| file + 1);
     let mut log = Log {
         partitions,
         segments,
@@ -475,6 +475,7 @@ fn assemble(
         spec,
     };
     log.write_missing_indexes();
+    log.push_job(Work::Reserve);
     if log.segments.count() > 0 {
         log.checkpoints.want();
     }

@@ -50,15 +50,19 @@ pub(super) struct Found {
 pub(super) struct Walked {
     pub stamp: IndexStamp,
     /// Side files from the index file, when that was used.
-    pub sides: Vec<u64>,
+    pub from_file: Vec<u64>,
     /// `None` when the index file was used.
     pub index: Option<SegmentIndex>,
 }
 
 impl Walked {
+    /// Numbers of the side files its frames stand for.
+    pub fn sides(&self) -> &[u64] {
+        self.index.as_ref().map_or(&self.from_file, SegmentIndex::sides)
+    }
+
     pub fn refers_to(&self, file: u64) -> bool {
-        let sides = self.index.as_ref().map_or(&self.sides[..], SegmentIndex::sides);
-        sides.contains(&file)
+        self.sides().contains(&file)
     }
 }
 
@@ -197,7 +201,7 @@ impl<'a> Replay<'a> {
         }
         self.settled = Position { segment: stamp.number, offset: stamp.end };
         self.settled_sequence = stamp.next_sequence;
-        self.walked.push(Walked { stamp, sides: directory.sides, index: None });
+        self.walked.push(Walked { stamp, from_file: directory.sides, index: None });
         Some(stamp.next_sequence)
     }
 
@@ -230,7 +234,7 @@ impl<'a> Replay<'a> {
             next_sequence: header.first_sequence,
         };
         let index = Some(SegmentIndex::default());
-        self.walked.push(Walked { stamp, sides: Vec::new(), index });
+        self.walked.push(Walked { stamp, from_file: Vec::new(), index });
         let mut bound = rustc_hash::FxHashSet::default();
         loop {
             // A sector that cannot be read ends the log like one that reads as something else.
