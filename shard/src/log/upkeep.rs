@@ -17,8 +17,11 @@ use std::path::PathBuf;
 
 /// The most a bind frame takes, with the way to its slot.
 pub(super) const BIND_FRAME: u64 = (FRAME_HEADER_BYTES + BIND_BYTES + 8) as u64;
+/// What a mark takes at most, on a page of its own. Kept free in every segment: a stop in order must
+/// be able to say that all before it is durable.
+const MARK_ROOM: u64 = 2 * PAGE_BYTES as u64;
 /// What a segment holds beside the one frame it may have been made for: header, bind frame, mark.
-pub(super) const ROOM_BESIDE: u64 = FRAMES_START as u64 + BIND_FRAME + 2 * PAGE_BYTES as u64;
+pub(super) const ROOM_BESIDE: u64 = FRAMES_START as u64 + BIND_FRAME + MARK_ROOM;
 /// Kept free of clients' records at the end of the last segment while no other can be had: log
 /// starts and the broker's own records go on when the disk is full.
 const KEPT_FOR_INTERNAL: u64 = 256 << 10;
@@ -277,7 +280,7 @@ impl Log {
             (State::Ready(_), _) | (_, true) => 0,
             _ => KEPT_FOR_INTERNAL.min(u64::from(self.open.capacity()) / 8),
         };
-        end + kept <= u64::from(self.open.capacity())
+        end + kept.max(MARK_ROOM) <= u64::from(self.open.capacity())
     }
 
     /// Whether the side files of the open segment call for the next one, and it is there.
