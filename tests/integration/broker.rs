@@ -11,6 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -81,6 +82,8 @@ pub struct Process {
     child: Child,
     lines: Receiver<String>,
     errors: Arc<Mutex<String>>,
+    /// Ends when all of the standard error is in `errors`.
+    error_reader: Option<JoinHandle<()>>,
 }
 
 impl Process {
@@ -101,14 +104,14 @@ impl Process {
         });
         let errors = Arc::new(Mutex::new(String::new()));
         let kept = errors.clone();
-        std::thread::spawn(move || {
+        let error_reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(count @ 1..) = error_output.read(&mut buffer) {
                 let text = String::from_utf8_lossy(&buffer[..count]);
                 kept.lock().expect("no panic holds it").push_str(&text);
             }
         });
-        Process { child, lines, errors }
+        Process { child, lines, errors, error_reader: Some(error_reader) }
     }
 
     /// The first line that begins with `prefix`.
@@ -122,7 +125,10 @@ impl Process {
                 Err(RecvTimeoutError::Timeout) => {
                     self.fail(&format!("no `{prefix}` in {within:?}"))
                 }
-                Err(RecvTimeoutError::Disconnected) => self.fail(&format!("ended, no `{prefix}`")),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.reap();
+                    self.fail(&format!("ended, no `{prefix}`"))
+                }
             }
         }
     }
@@ -140,7 +146,16 @@ impl Process {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        self.child.wait().expect("a status")
+        self.reap()
+    }
+
+    /// Waits for a process whose output has ended, and for all it said.
+    fn reap(&mut self) -> ExitStatus {
+        let status = self.child.wait().expect("a status");
+        if let Some(reader) = self.error_reader.take() {
+            reader.join().expect("a reader that does not panic");
+        }
+        status
     }
 
     pub fn signal(&self, signal: i32) {

@@ -12,6 +12,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, Headers, Message, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer};
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -161,6 +162,17 @@ pub fn consumer(address: &str) -> BaseConsumer {
 
 /// Every record of the topic's partitions from the beginning, ordered by place.
 pub fn consume(address: &str, topic: &str, partitions: i32) -> Vec<(Place, Record)> {
+    consume_at_least(address, topic, partitions, 0)
+}
+
+/// Goes on at the ends until there are `least` records: those sent without acks=all appear when
+/// they are committed, a little after their acknowledgement.
+pub fn consume_at_least(
+    address: &str,
+    topic: &str,
+    partitions: i32,
+    least: usize,
+) -> Vec<(Place, Record)> {
     let consumer = consumer(address);
     let mut assignment = TopicPartitionList::new();
     for partition in 0..partitions {
@@ -169,14 +181,14 @@ pub fn consume(address: &str, topic: &str, partitions: i32) -> Vec<(Place, Recor
     }
     consumer.assign(&assignment).expect("an assignment");
     let mut found = Vec::new();
-    let mut open = partitions;
-    while open > 0 {
+    let mut ended = BTreeSet::new();
+    while ended.len() < partitions as usize || found.len() < least {
         match consumer.poll(PATIENCE).expect("a record or the end of a partition") {
             Ok(message) => {
                 let place = Place { partition: message.partition(), offset: message.offset() };
                 found.push((place, record(&message)));
             }
-            Err(KafkaError::PartitionEOF(_)) => open -= 1,
+            Err(KafkaError::PartitionEOF(partition)) => drop(ended.insert(partition)),
             Err(error) => panic!("consuming {topic}: {error}"),
         }
     }

@@ -7,7 +7,9 @@ use crate::wire::Wire;
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(20);
-const EAGER: [&str; 6] = [
+const EAGER: [&str; 8] = [
+    "--set",
+    "log.inline.max.bytes=256KiB",
     "--set",
     "log.retention.check.interval.ms=100",
     "--set",

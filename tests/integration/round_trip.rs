@@ -2,7 +2,7 @@
 
 use crate::broker::{topic, Broker};
 use crate::client::{
-    assert_same, consume, create_topic, now_ms, placed, produce, records, Place, CODECS,
+    assert_same, consume, consume_at_least, create_topic, now_ms, placed, produce, records, Place, CODECS,
 };
 
 const COUNT: usize = 1_000;
@@ -19,7 +19,7 @@ fn records_come_back_in_every_codec() {
             let sent = records(COUNT);
             let settings = [("compression.codec", codec), ("acks", acks)];
             let places = produce(&broker.address, &topic, &sent, &settings);
-            let seen = consume(&broker.address, &topic, PARTITIONS);
+            let seen = consume_at_least(&broker.address, &topic, PARTITIONS, COUNT);
             assert_same(&seen, &placed(&places, &sent), &what);
         }
     }
@@ -36,7 +36,7 @@ fn unacknowledged_records_come_back_in_order() {
         // Nothing was acknowledged: a record that is, on a later connection, closes the flight.
         let last = records(1);
         let fence = produce(&broker.address, &topic, &last, &[("acks", "all")]);
-        let seen = consume(&broker.address, &topic, 1);
+        let seen = consume_at_least(&broker.address, &topic, 1, COUNT + 1);
         if fence[0].offset == COUNT as i64 {
             let places: Vec<Place> =
                 (0..COUNT as i64).map(|offset| Place { partition: 0, offset }).collect();
