@@ -98,7 +98,7 @@ fn report(log: LogId, recovered: &Recovered) {
         "opened a log"
     );
     for cut in &recovered.cuts {
-        tracing::warn!(%log, ?cut, "the end of a log was cut: what followed was never acknowledged");
+        tracing::warn!(%log, ?cut, "a log was cut where it had not been acknowledged");
     }
     for (partition, below) in &recovered.missing {
         tracing::error!(%log, %partition, %below, "segments of a partition are missing");
