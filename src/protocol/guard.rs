@@ -366,9 +366,9 @@ mod tests {
             for bytes in (Peek::BYTES..frame.len()).step_by(step) {
                 assert!(check(&frame[..bytes], api.row(), version, BUDGET).is_err());
             }
-            let longer = [&frame[..], &[0]].concat();
-            let at = frame.len();
-            let expect = Err(Refused::Trailing { at, left: 1 });
+            let left = left_over_max(api.row(), version) + 1;
+            let longer = [&frame[..], &vec![0; left]].concat();
+            let expect = Err(Refused::Trailing { at: frame.len(), left });
             assert_eq!(check(&longer, api.row(), version, BUDGET), expect);
         });
     }

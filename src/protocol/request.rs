@@ -105,14 +105,15 @@ mod tests {
 
     #[test]
     fn all_topics_as_librdkafka_asks_for_them_are_read() {
-        // No client id, no tags; a count of four bytes, then two flags and no tags.
-        let rest = [0xff, 0xff, 0, 0, 0, 0, 0, 1, 0, 0];
         for version in 9..=13 {
+            // No client id, no tags; a count of four bytes, then the flags and no tags.
+            let flags: &[u8] = if version <= 10 { &[1, 0, 0] } else { &[1, 0] };
+            let rest = [&[0xff, 0xff, 0, 0, 0, 0, 0], flags, &[0]].concat();
             let incoming = read(&frame(3, version, &rest), 1 << 20);
             let Ok(Incoming::Request(decoded)) = incoming else { panic!("{incoming:?}") };
             let Request::Metadata(request) = decoded.request else { panic!("{decoded:?}") };
             assert_eq!(request.topics, None);
-            let longer = frame(3, version, &[&rest[..], &[0]].concat());
+            let longer = frame(3, version, &[&rest[..], &[0; 3]].concat());
             assert!(matches!(read(&longer, 1 << 20), Err(Close::Refused { .. })));
         }
     }
