@@ -97,7 +97,7 @@ fn the_space_of_what_has_gone_is_given_back() {
     let mut broker = Broker::with(&[&EAGER[..], &["--cores", "2"]].concat());
     let topic = topic("space");
     create_topic(&broker.address, &topic, 6, &[]);
-    produce(&broker.address, &topic, &thousands(12_000, now_ms()), &[]);
+    produce(&broker.address, &topic, &thousands(12_000, now_ms()), &[("batch.num.messages", "50")]);
     let full = used_bytes(broker.data.path());
     assert!(full > 12_000_000, "{full} bytes for 12 MB of records");
     assert_eq!(delete_topic(&broker.address, &topic), Ok(()));
