@@ -18,6 +18,8 @@ mod jobs;
 mod life;
 mod mesh;
 mod notify;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use catalog::{Keeper, CATALOG_AT};

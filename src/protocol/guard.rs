@@ -3,9 +3,9 @@
 //! The codec trusts counts: a frame of five bytes can make it reserve hundreds of gigabytes. So a
 //! frame is first walked without allocating. It is refused when a count or length cannot fit into
 //! what is left, when a null stands where none may, when text is not UTF-8, when bytes are left
-//! over (but for `left_over_max`), or when the decoded form would take more memory than the budget. What the guard lets pass
-//! the codec decodes in bounded memory; what it refuses closes the connection. It never looks
-//! inside record data.
+//! over (but for `left_over_max`), or when the decoded form would take more memory than the budget.
+//! What the guard lets pass the codec decodes in bounded memory; what it refuses closes the
+//! connection. It never looks inside record data.
 
 use super::api::Row;
 use super::layouts::{Field, Kind, Layout};

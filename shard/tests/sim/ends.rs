@@ -14,8 +14,8 @@ use shard::log::Log;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Crashes in a row, the first included, after which a recovery is let through.
-const CRASHES_IN_A_ROW_MAX: usize = 6;
+/// Ends in a row, the first included, after which a recovery is let through.
+const ENDS_IN_A_ROW_MAX: usize = 6;
 const EIO: i32 = 5;
 
 impl Machine {
@@ -106,10 +106,14 @@ impl Machine {
         }
     }
 
-    /// Opens all logs again, through more crashes, and holds them against the oracle.
+    /// Opens all logs again, through more crashes and errors, and holds them against the oracle.
     pub fn reopen(&mut self) -> Result<(), Violation> {
-        for crash in 1.. {
-            if self.shape.faults && crash < CRASHES_IN_A_ROW_MAX && self.rng.one_in(2) {
+        for end in 1.. {
+            let hard = self.shape.faults && end < ENDS_IN_A_ROW_MAX;
+            let fails = hard && self.rng.one_in(6);
+            if fails {
+                self.fail_open();
+            } else if hard && self.rng.one_in(2) {
                 let at = self.disk.ops() + self.rng.below(25);
                 self.disk.inject(Fault::Stop { at });
             }
@@ -118,8 +122,10 @@ impl Machine {
                     self.tally.crashes_in_recovery += 1;
                     self.end_at_stop();
                 }
+                // The broker gives up and is started again.
+                Err(Violation::Refused { .. }) if fails => self.end_at_stop(),
                 result => {
-                    // A stop that was not reached waits no longer.
+                    // A fault that was not reached waits no longer.
                     self.disk.heal();
                     if self.shape.plant == Plant::LyingSync {
                         let after = self.rng.below(10);
@@ -130,6 +136,14 @@ impl Machine {
             }
         }
         Ok(())
+    }
+
+    /// Something the opening of logs needs is going to fail.
+    fn fail_open(&mut self) {
+        let ops = [Op::CreateMap, Op::SyncMap, Op::Sync, Op::SyncDir, Op::Append, Op::Rename];
+        let op = ops[self.rng.below(ops.len() as u64) as usize];
+        self.cache_lies |= matches!(op, Op::SyncMap | Op::Sync);
+        self.disk.inject(Fault::Fail { op, after: self.rng.below(4), errno: EIO });
     }
 
     fn open_all(&mut self) -> Result<(), Violation> {
@@ -203,6 +217,7 @@ impl Machine {
             let partition = &self.history.partitions[&key];
             reader::retries(&mut live.log, id, partition, key, self.now)?;
             reader::epochs(&live.log, id, partition, key)?;
+            reader::times(&live.log, id, partition, key, &mut self.rng)?;
         }
         Ok(())
     }

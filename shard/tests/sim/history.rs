@@ -45,6 +45,8 @@ pub enum Violation {
     Retry { key: PartitionKey, sender: Sender, expected: Option<Offset>, found: String },
     /// The end of a leader epoch.
     Epoch { key: PartitionKey, asked: LeaderEpoch, expected: Answer, found: Answer },
+    /// The record found by a time, or for none the one with the greatest.
+    Time { key: PartitionKey, asked: Option<Timestamp>, expected: Place, found: Place },
     /// A partition nobody ever attached.
     Stranger { key: PartitionKey },
     /// The log did not open.
@@ -54,6 +56,7 @@ pub enum Violation {
 }
 
 type Answer = Option<(LeaderEpoch, Offset)>;
+type Place = Option<(Offset, Timestamp)>;
 
 /// One appended batch.
 #[derive(Clone, Debug)]
@@ -62,6 +65,8 @@ pub struct Batch {
     pub end: Offset,
     /// As it must be read.
     pub bytes: Vec<u8>,
+    /// Of each of its records, by the producer's clock.
+    pub timestamp: Timestamp,
     pub append_time: Timestamp,
     pub epoch: LeaderEpoch,
     pub sender: Sender,
@@ -103,6 +108,29 @@ impl Partition {
         }
     }
 
+    /// Whether the settings let everything between the two log starts go: the oldest batches by
+    /// age, or as long as enough bytes are left.
+    fn may_retain_from(&self, start: Offset, to: Offset, now: Timestamp) -> bool {
+        let kept = self.batches.iter().filter(|batch| batch.end > to);
+        let bytes: u64 = kept.map(|batch| batch.bytes.len() as u64).sum();
+        let surplus = self.settings.retention_bytes.is_some_and(|limit| bytes >= limit);
+        let mut gone = self.batches.iter().filter(|batch| batch.end > start && batch.end <= to);
+        let cutoff = self.settings.retention_ms.map(|ms| now.0 - ms);
+        surplus || cutoff.is_some_and(|cutoff| gone.all(|batch| batch.timestamp.0 < cutoff))
+    }
+
+    /// The batches a reader may see.
+    pub fn visible(&self) -> impl Iterator<Item = &Batch> {
+        let (start, until) = (self.log_start_asked(), self.high_watermark());
+        self.batches.iter().filter(move |batch| batch.end > start && batch.end <= until)
+    }
+
+    /// The first visible record that `wanted` accepts by its time, as offset and time.
+    pub fn find(&self, wanted: impl Fn(Timestamp) -> bool) -> Option<(Offset, Timestamp)> {
+        let batch = self.visible().find(|batch| wanted(batch.timestamp))?;
+        Some((batch.base.max(self.log_start_asked()), batch.timestamp))
+    }
+
     /// The batches by which each producer's retries are recognised.
     pub fn retries(&self) -> BTreeMap<i64, VecDeque<&Batch>> {
         let mut producers: BTreeMap<i64, VecDeque<&Batch>> = BTreeMap::new();
@@ -117,6 +145,24 @@ impl Partition {
             window.push_back(batch);
         }
         producers
+    }
+
+    /// The broker's time in the frame of a batch, if it is one of those that count.
+    pub fn check_frame(
+        &self,
+        key: PartitionKey,
+        payload: &[u8],
+        found: Timestamp,
+    ) -> Result<(), Violation> {
+        let base = payload.first_chunk().map(|base| Offset(i64::from_be_bytes(*base)));
+        let batch = self.batches.binary_search_by_key(&base, |batch| Some(batch.base)).ok();
+        match batch.map(|at| &self.batches[at]).filter(|batch| batch.bytes == payload) {
+            Some(batch) if batch.append_time != found => {
+                let (base, expected) = (batch.base, batch.append_time);
+                Err(Violation::AppendTime { key, base, expected, found })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Kafka's answer to where `asked` ends, for partitions whose log start never moved.
@@ -142,6 +188,7 @@ pub struct History {
 pub struct Sent<'a> {
     pub bytes: &'a [u8],
     pub sender: Sender,
+    pub timestamp: Timestamp,
     pub time: Timestamp,
     pub epoch: LeaderEpoch,
 }
@@ -181,6 +228,7 @@ impl History {
             base: answer.base_offset,
             end: answer.last_offset.plus(1),
             bytes: placed(sent.bytes, answer.base_offset, sent.epoch),
+            timestamp: sent.timestamp,
             append_time: sent.time,
             epoch: sent.epoch,
             sender: sent.sender,
@@ -202,17 +250,11 @@ impl History {
         &mut self,
         key: PartitionKey,
         found: Offset,
-        at: Position,
+        (now, at): (Timestamp, Position),
     ) -> Result<(), Violation> {
         let partition = self.of(key);
         let (promised, asked) = (partition.log_start, partition.log_start_asked());
-        let bytes_after = |start: Offset| {
-            let kept = partition.batches.iter().filter(|batch| batch.end > start);
-            kept.map(|batch| batch.bytes.len() as u64).sum::<u64>()
-        };
-        let limit = partition.settings.retention_bytes;
-        let retained = limit.is_some_and(|limit| bytes_after(found) >= limit);
-        if found < asked || (found > asked && !retained) {
+        if found < asked || (found > asked && !partition.may_retain_from(asked, found, now)) {
             return Err(Violation::LogStart { key, promised, asked, found });
         }
         self.raised(key, found, at);

@@ -111,6 +111,7 @@ impl Live {
 
 struct Large {
     key: PartitionKey,
+    time: Timestamp,
     bytes: Vec<u8>,
     side: SideBatch,
 }
@@ -200,7 +201,7 @@ impl Machine {
         let flushes = [Flush::Commit, Flush::Commit, Flush::Interval, Flush::Os];
         let settings = PartitionSettings {
             flush: flushes[self.rng.below(4) as usize],
-            retention_ms: None,
+            retention_ms: self.rng.one_in(4).then(|| self.rng.between(1, 4_000) as i64),
             retention_bytes: self.rng.one_in(3).then(|| self.rng.between(1, 400_000)),
             internal: false,
         };
@@ -219,7 +220,11 @@ impl Machine {
             self.step()?;
         }
         self.end(Ended::Crashed);
-        self.reopen()
+        self.reopen()?;
+        let partitions = &self.history.partitions;
+        self.slots
+            .iter()
+            .try_for_each(|slot| reader::append_times(&self.disk, &slot.spec.dir, partitions))
     }
 
     /// One random step, and what has to be done when it hit a chosen stop.
@@ -271,7 +276,7 @@ impl Machine {
             1..3 => self.rng.between(1_000, 8_000),
             _ => self.rng.between(8, 700),
         } as usize;
-        let (sender, time) = (self.random_sender(key), self.now.wall);
+        let (sender, time) = (self.random_sender(key), self.random_time());
         let records = self.rng.between(1, 20) as i32;
         let outline = Outline { sender, records, body_bytes, time };
         let bytes = build(&outline, &mut self.rng);
@@ -282,14 +287,19 @@ impl Machine {
         }
         let valid = Valid::built(&bytes).expect("the simulation builds whole batches");
         let answer = live.log.append(live.ids[&key], &valid, now);
-        self.answered(slot, (key, sender), &bytes, answer)
+        self.answered(slot, (key, sender, time), &bytes, answer)
     }
 
-    /// Tells the oracle; true when the batch need not be tried again.
+    /// A time by a producer's clock, which may be wrong by seconds.
+    fn random_time(&mut self) -> Timestamp {
+        Timestamp(self.now.wall.0 - 3_000 + self.rng.below(6_000) as i64)
+    }
+
+    /// Tells the oracle.
     fn answered(
         &mut self,
         slot: usize,
-        (key, sender): (PartitionKey, Sender),
+        (key, sender, timestamp): (PartitionKey, Sender, Timestamp),
         bytes: &[u8],
         answer: Result<Appended, AppendError>,
     ) -> Result<(), Violation> {
@@ -297,7 +307,8 @@ impl Machine {
             Ok(answer) => {
                 self.tally.appends += 1;
                 let (time, epoch) = (self.now.wall, LeaderEpoch(self.run));
-                self.history.appended(key, &Sent { bytes, sender, time, epoch }, &answer)?;
+                let sent = Sent { bytes, sender, timestamp, time, epoch };
+                self.history.appended(key, &sent, &answer)?;
             }
             Err(AppendError::Full) => self.tally.full += 1,
             Err(AppendError::Busy | AppendError::Poisoned) => {}
@@ -320,13 +331,13 @@ impl Machine {
             sender: Sender::NOBODY,
             records: 3,
             body_bytes: bytes.len(),
-            time: self.now.wall,
+            time: self.random_time(),
         };
         let bytes = build(&outline, &mut self.rng);
         let now = self.now;
         let live = self.live(slot);
         match live.log.sides().write(&bytes, &rules(), now.wall) {
-            Ok(side) => live.large.push_back(Large { key, bytes, side }),
+            Ok(side) => live.large.push_back(Large { key, time: outline.time, bytes, side }),
             Err(SideError::Io(_)) => {}
             Err(SideError::Batch(error)) => {
                 let error = format!("{error:?}");
@@ -347,7 +358,8 @@ impl Machine {
             return self.observe(slot);
         }
         self.tally.large += u64::from(answer.is_ok());
-        self.answered(slot, (large.key, Sender::NOBODY), &large.bytes, answer)
+        let (key, time) = (large.key, large.time);
+        self.answered(slot, (key, Sender::NOBODY, time), &large.bytes, answer)
     }
 
     /// One of three producers that goes on where it was, a new epoch of it, or nobody.
@@ -432,7 +444,8 @@ impl Machine {
             let Some(offsets) = live.log.offsets(live.ids[&key]) else {
                 return Err(Violation::Stranger { key });
             };
-            self.history.started(key, offsets.log_start, live.log.end())?;
+            let at = (self.now.wall, live.log.end());
+            self.history.started(key, offsets.log_start, at)?;
         }
         self.history.committed(keys, live.log.committed());
         for &key in keys.iter() {
@@ -447,7 +460,8 @@ impl Machine {
         let live = self.slots[slot].live.as_ref().expect("all logs run between steps");
         let id = live.ids[&key];
         reader::whole(&live.log, id, &self.disk, &mut self.rng)
-            .and_then(|(from, batches)| self.history.read(key, from, &batches))
+            .and_then(|(from, batches)| self.history.read(key, from, &batches))?;
+        reader::times(&live.log, id, &self.history.partitions[&key], key, &mut self.rng)
     }
 
     fn raise_log_start(&mut self, slot: usize) -> Result<(), Violation> {

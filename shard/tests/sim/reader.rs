@@ -6,7 +6,10 @@ use shard::batch::{BatchHeader, Valid, HEADER_BYTES};
 use shard::disk::sim::{Rng, SimDisk};
 use shard::disk::{Disk, SharedBytes};
 use shard::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, Timestamp};
-use shard::log::{Log, Now, ReadAsk, Until, FRAME_HEADER_BYTES};
+use shard::log::{Kind, Log, Now, ReadAsk, Scanner, SegmentHeader, TimeTarget, Until};
+use shard::log::{FRAMES_START, FRAME_HEADER_BYTES};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Where the frame header holds the broker's time.
 const APPEND_TIME_AT: usize = 32;
@@ -122,6 +125,77 @@ pub fn epochs(
         let (expected, found) = (partition.end_of_epoch(asked), log.end_of_epoch(id, asked));
         if expected != found {
             return Err(Violation::Epoch { key, asked, expected, found });
+        }
+    }
+    Ok(())
+}
+
+/// Looks for records by time: before, among and after those there are, and the greatest.
+pub fn times(
+    log: &Log,
+    id: DenseId,
+    partition: &Partition,
+    key: PartitionKey,
+    rng: &mut Rng,
+) -> Result<(), Violation> {
+    let find = |target| {
+        let seek = log.plan_time(id, target, Until::HighWatermark);
+        let found = seek.map_or(Ok(None), |seek| seek.run());
+        let found = found.map_err(|error| failed("time seek", error))?;
+        Ok(found.map(|found| (found.offset, found.timestamp)))
+    };
+    let mut asked: Vec<Timestamp> = partition.batches.iter().map(|b| b.timestamp).collect();
+    asked.sort();
+    asked.dedup();
+    asked.push(Timestamp(i64::MAX));
+    for _ in 0..3 {
+        let time = asked[rng.below(asked.len() as u64) as usize];
+        for time in [Timestamp(time.0 - 1), time] {
+            let expected = partition.find(|found| found >= time);
+            let found = find(TimeTarget::AtOrAfter(time))?;
+            if found != expected {
+                return Err(Violation::Time { key, asked: Some(time), expected, found });
+            }
+        }
+    }
+    let greatest = partition.visible().map(|batch| batch.timestamp).max();
+    let expected = partition.find(|found| Some(found) == greatest);
+    let found = find(TimeTarget::Greatest)?;
+    if found != expected {
+        return Err(Violation::Time { key, asked: None, expected, found });
+    }
+    Ok(())
+}
+
+/// The frames of all segments of a log, held against the broker's time of each batch. A frame of
+/// an abandoned branch carries other bytes than the batch at its offset, and is passed over.
+pub fn append_times(
+    disk: &SimDisk,
+    dir: &Path,
+    partitions: &BTreeMap<PartitionKey, Partition>,
+) -> Result<(), Violation> {
+    let files = disk.files().into_iter().filter(|path| path.starts_with(dir));
+    for path in files.filter(|path| path.extension().is_some_and(|end| end == "seg")) {
+        let bytes = disk.cached(&path).unwrap_or_default();
+        let header = bytes.first_chunk().map(SegmentHeader::decode);
+        let Some(Ok(header)) = header else { continue };
+        let file = disk.open(&path).map_err(|error| failed("open", error))?;
+        let mut scanner = Scanner::new(&*file, header.epoch, FRAMES_START, header.first_sequence);
+        let mut bound: BTreeMap<DenseId, &[u8]> = BTreeMap::new();
+        while let Some(frame) = scanner.next_frame().map_err(|error| failed("scan", error))? {
+            let at = frame.at as usize + FRAME_HEADER_BYTES;
+            let payload = &bytes[at..at + frame.payload.len()];
+            match frame.header.kind {
+                Kind::Bind => drop(bound.insert(frame.header.partition, payload)),
+                Kind::Data => {
+                    let topic = bound.get(&frame.header.partition).map(|bind| &bind[4..20]);
+                    let of =
+                        |(key, _): &(&PartitionKey, _)| Some(&key.topic.as_bytes()[..]) == topic;
+                    let Some((&key, partition)) = partitions.iter().find(of) else { continue };
+                    partition.check_frame(key, payload, frame.header.append_time)?;
+                }
+                Kind::LogStart | Kind::Mark | Kind::Side => {}
+            }
         }
     }
     Ok(())
