@@ -97,7 +97,7 @@ fn report(log: LogId, recovered: &Recovered) {
         "opened a log"
     );
     for cut in &recovered.cuts {
-        tracing::warn!(%log, ?cut, "the end of a log was cut: what followed was never acknowledged");
+        tracing::warn!(%log, ?cut, "the end of a log was cut: what it held was never acknowledged");
     }
     for (partition, below) in &recovered.missing {
         tracing::error!(%log, %partition, %below, "segments of a partition are missing");

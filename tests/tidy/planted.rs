@@ -91,6 +91,7 @@ fn what_only_looks_like_a_violation_passes() {
         assert_eq!(rules_broken(path, body), [""; 0], "{path}: {body}");
     };
     check("src/a.rs", "// todo!() and unsafe and _ => are words here\n");
+    check("src/a.rs", &format!("//! | 0..4 | {} |\n", "x".repeat(98)));
     check("src/a.rs", "fn f() { g(\"unsafe { dbg!() }\"); }");
     check("src/a.rs", "fn f(&mut self, a: u8, b: u8, c: u8, d: u8, e: (u8, u8)) {}");
     check("src/a.rs", "fn f() { std::thread::sleep(ONE); }");

@@ -1,9 +1,9 @@
 //! Record batches as a producer could send them, or a damaged disk return them.
 //!
 //! The first byte chooses what a topic allows and whether length, magic and checksum are put right,
-//! so that the checks behind them are reached; the rest is the batch. Nothing may panic or take more
-//! memory than the limits say, and both ways to walk records must see the same.
-//! Run with `RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir tests/fuzz batch -- -malloc_limit_mb=64`.
+//! so that the checks behind them are reached; the rest is the batch. Nothing may panic or take
+//! more memory than the limits say, and both ways to walk records must see the same. Run with
+//! `RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir tests/fuzz batch -- -malloc_limit_mb=64`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
