@@ -95,6 +95,7 @@ fn what_only_looks_like_a_violation_passes() {
     check("src/a.rs", "fn f() { g(\"unsafe { dbg!() }\"); }");
     check("src/a.rs", "fn f(&mut self, a: u8, b: u8, c: u8, d: u8, e: (u8, u8)) {}");
     check("src/a.rs", "fn f() { std::thread::sleep(ONE); }");
+    check("perf/src/a.rs", "fn f() { std::thread::sleep(ONE); }");
     check("src/handlers/a.rs", "    _ => 1,");
     check("src/errors.rs", "use kafka_protocol::ResponseError;\nA { code: _ } => 1,");
     check("src/runtime.rs", "use glommio::LocalExecutorBuilder;");

@@ -54,9 +54,9 @@ impl Source {
         self.code_lines().take(self.product_lines)
     }
 
-    /// The blanked lines of tests: the test module, or all of a file of tests.
+    /// The blanked lines of tests: the test module, or all of a file below `tests/`.
     pub fn test_code(&self) -> impl Iterator<Item = (usize, &str)> {
-        let from = if self.is_product() { self.product_lines } else { 0 };
+        let from = if self.is_under(&["tests/"]) { 0 } else { self.product_lines };
         self.code_lines().skip(from)
     }
 
