@@ -1,7 +1,7 @@
 //! What a log does beside appending: syncs, segments, marks, checkpoints, retention.
 //!
-//! `Log::tick` looks at what is due and turns it into jobs; nothing here blocks. Work that grows with
-//! the number of partitions is done in slices.
+//! `Log::tick` looks at what is due and turns it into jobs; nothing here blocks. Work that grows
+//! with the number of partitions is done in slices.
 
 use super::checkpoint::{self, CheckpointEntry, CheckpointHeader};
 use super::engine::{AppendError, Failure, Log, Now, Progress};
