@@ -1,7 +1,8 @@
 //! The timers of a core's requests, all of which a stop ends at once.
 //!
 //! A long poll waits for news or for its timer. When the broker stops nobody should wait for a
-//! minute to be told that there is no news: the alarms ring, and the polls are answered as they are.
+//! minute to be told that there is no news: the alarms ring, and the polls are answered as they
+//! are.
 
 use futures_channel::oneshot;
 use std::cell::{Cell, RefCell};

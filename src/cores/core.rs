@@ -25,7 +25,7 @@ use crate::metrics::{CoreMetrics, LogCounts};
 use futures_channel::oneshot;
 use rustc_hash::FxHashMap;
 use shard::batch::Scratch;
-use shard::ids::{DenseId, LogId, PartitionKey, Timestamp};
+use shard::ids::{DenseId, LogId, Offset, PartitionKey, Timestamp};
 use shard::log::{self, Flush, Log, Now, PartitionSettings, ReadAsk, Sides};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -343,6 +343,20 @@ impl Core {
             }
         }
         self.upkeep.notify();
+    }
+
+    /// Whether a partition of this core has records in segments that take no more appends.
+    pub(super) fn reaches_back(&self, at: PartitionAt) -> bool {
+        let route = self.route(at);
+        route.is_some_and(|r| self.hosts[r.host].borrow().log.reaches_back(r.id))
+    }
+
+    /// Drops the records of a partition of this core below an offset.
+    pub(super) fn raise_log_start(&self, at: PartitionAt, to: Offset) {
+        if let Some(route) = self.route(at) {
+            self.hosts[route.host].borrow_mut().raise_log_start(route.id, to, self.now());
+            self.upkeep.notify();
+        }
     }
 
     /// Takes a finished job.

@@ -21,18 +21,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 use uuid::Uuid;
 
-type Body = Box<dyn FnOnce(Door) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
-
-/// Runs `body` on the last of `cores` cores, each with a log, and stops them when it is done.
-fn on_cores(cores: usize, disk: &SimDisk, settings: LogSettings, body: Body) {
-    // Signals are taken over once in the process.
-    static STOPS: OnceLock<Mutex<Stops>> = OnceLock::new();
-    let stops = STOPS.get_or_init(|| Mutex::new(Stops::new().expect("signals")));
-    let started = Instant::now();
-    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let ids: Vec<LogId> = (0..cores as u32).map(LogId).collect();
-    let logs: Vec<(LogId, Log)> = ids
-        .iter()
+fn open_logs(disk: &Arc<dyn Disk>, ids: &[LogId], settings: &LogSettings) -> Vec<(LogId, Log)> {
+    ids.iter()
         .map(|id| {
             let spec = LogSpec {
                 dir: format!("/data/logs/{id}").into(),
@@ -44,7 +34,20 @@ fn on_cores(cores: usize, disk: &SimDisk, settings: LogSettings, body: Body) {
             };
             (*id, Log::open(disk.clone(), spec, 7, Now::default()).expect("opens").0)
         })
-        .collect();
+        .collect()
+}
+
+type Body = Box<dyn FnOnce(Door) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
+/// Runs `body` on the last of `cores` cores, each with a log, and stops them when it is done.
+fn on_cores(cores: usize, disk: &SimDisk, settings: LogSettings, body: Body) {
+    // Signals are taken over once in the process.
+    static STOPS: OnceLock<Mutex<Stops>> = OnceLock::new();
+    let stops = STOPS.get_or_init(|| Mutex::new(Stops::new().expect("signals")));
+    let started = Instant::now();
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let ids: Vec<LogId> = (0..cores as u32).map(LogId).collect();
+    let logs = open_logs(&disk, &ids, &settings);
     let (lanes, threads) = Lanes::start(ids.clone(), 1).expect("threads");
     let rules = Rules {
         config: Arc::new(Config::default()),

@@ -75,8 +75,9 @@ fn open(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// A handle of a listener that stops it from listening when dropped. Closing alone does not: the ring keeps the
-/// socket until the kernel has cleaned up behind the executor, some time after it has ended.
+/// A handle of a listener that stops it from listening when dropped. Closing alone does not: the
+/// ring keeps the socket until the kernel has cleaned up behind the executor, some time after it
+/// has ended.
 struct Listening(TcpListener);
 
 impl Drop for Listening {

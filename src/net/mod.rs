@@ -1,9 +1,9 @@
 //! Connections: bytes in, frames to a service, replies out in the order of their requests.
 //!
 //! `listener` accepts, `connection` drives one connection as a single task, `live` is the list of
-//! them, `frame` cuts what arrives, `socket` makes the system calls. This layer knows nothing of the
-//! Kafka protocol but the length in front of each frame: what a frame means is the business of the
-//! [`Service`].
+//! them, `frame` cuts what arrives, `socket` makes the system calls. This layer knows nothing of
+//! the Kafka protocol but the length in front of each frame: what a frame means is the business of
+//! the [`Service`].
 
 mod connection;
 mod frame;

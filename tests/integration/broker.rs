@@ -27,6 +27,9 @@ impl TempDir {
     pub fn new() -> TempDir {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        if number == 0 {
+            remove_old();
+        }
         let name = format!("broker-{}-{number}", std::process::id());
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::create_dir_all(&path).expect("a temporary directory");
@@ -35,6 +38,18 @@ impl TempDir {
 
     pub fn path(&self) -> &Path {
         &self.0
+    }
+}
+
+/// What failed tests of processes that are gone have left to look at.
+fn remove_old() {
+    let dirs = std::fs::read_dir(env!("CARGO_TARGET_TMPDIR")).into_iter().flatten().flatten();
+    for dir in dirs {
+        let name = dir.file_name().to_string_lossy().into_owned();
+        let id = name.strip_prefix("broker-").and_then(|rest| rest.split('-').next());
+        if id.is_some_and(|id| !Path::new("/proc").join(id).exists()) {
+            let _ = std::fs::remove_dir_all(dir.path());
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::broker::{topic, Broker};
 use crate::client::{
-    assert_same, consume, consume_at_least, create_topic, now_ms, placed, produce, records, Place, CODECS,
+    assert_same, consume, consume_at_least, create_topic, now_ms, placed, produce, records, Place,
+    CODECS,
 };
 
 const COUNT: usize = 1_000;

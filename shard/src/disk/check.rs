@@ -53,8 +53,8 @@ impl Drop for Probe {
     }
 }
 
-/// Fills a fresh map in `dir` as a log does, stores single bytes here and there, syncs each and asks
-/// the kernel how much that was. Writes 16 MiB.
+/// Fills a fresh map in `dir` as a log does, stores single bytes here and there, syncs each and
+/// asks the kernel how much that was. Writes 16 MiB.
 pub fn check_folio(dir: &Path) -> io::Result<FolioCheck> {
     // Folios grow with readahead: measured without the advice, one byte made 4 KiB dirty at 4 MiB
     // of the file, 16 KiB at 8 MiB and 64 KiB at 20 MiB.

@@ -20,6 +20,7 @@ mod read;
 mod recover;
 mod replay;
 mod scan;
+mod seek;
 mod segments;
 mod settings;
 mod side;
@@ -34,12 +35,11 @@ pub use header::{
 };
 pub use index::BatchEntry;
 pub use jobs::{Done, Job, Lane};
-pub use read::{
-    ColdError, ColdRead, Found, ReadAsk, ReadError, ReadPlan, TimeSeek, TimeTarget, Until,
-};
+pub use read::{ColdError, ColdRead, ReadAsk, ReadError, ReadPlan, Until};
 pub use recover::Recovered;
 pub use replay::Cut;
 pub use scan::{Frame, Scanner};
+pub use seek::{Found, TimeSeek, TimeTarget};
 pub use settings::{Flush, LogSettings, LogSpec, PartitionSettings};
 pub use side::{SideBatch, SideError, Sides};
 #[cfg(test)]

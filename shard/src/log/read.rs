@@ -1,4 +1,4 @@
-//! Finding batches: fetches by offset and look-ups by time.
+//! Finding batches by their offset, for fetches.
 //!
 //! What is warm is handed out as slices of the map, which the kernel reads in `sendmsg`. What is
 //! cold becomes a value that a worker turns into bytes. Nothing here reads a disk on the core.
@@ -9,11 +9,11 @@ use super::header::{index_name, segment_name};
 use super::index::{BatchEntry, Directory, IndexError};
 use super::segments::Sealed;
 use super::side;
-use crate::batch::{self, BatchHeader, Expander, Limits};
+use crate::batch::BatchHeader;
 use crate::disk::{Disk, MapWriter, ReadFile, SharedBytes};
-use crate::ids::{DenseId, LeaderEpoch, Offset, SegmentNumber, Timestamp};
+use crate::ids::{DenseId, Offset, SegmentNumber};
 use crate::log::frame::FRAME_HEADER_BYTES;
-use crate::partition::{Offsets, Partition, Run};
+use crate::partition::Offsets;
 use bytes::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ const KNOWN_MAX: usize = 1024;
 
 /// Where the entries of a cold segment come from.
 #[derive(Debug)]
-enum Entries {
+pub(super) enum Entries {
     Known(Vec<BatchEntry>),
     File { path: PathBuf, dense: DenseId },
 }
@@ -86,42 +86,9 @@ pub struct ColdRead {
     whole_first: bool,
 }
 
-/// A look-up of a record by its time, to be run on a worker.
-pub struct TimeSeek {
-    disk: Arc<dyn Disk>,
-    segment: PathBuf,
-    entries: Entries,
-    /// The partition's log start.
-    from: Offset,
-    until: Offset,
-    target: TimeTarget,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeTarget {
-    /// The first record at or after this time.
-    AtOrAfter(Timestamp),
-    /// The first of the records with the greatest time.
-    Greatest,
-}
-
-/// A record found by its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    pub offset: Offset,
-    pub timestamp: Timestamp,
-    pub leader_epoch: LeaderEpoch,
-}
-
 impl std::fmt::Debug for ColdRead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ColdRead({} from {})", self.segment.display(), self.from)
-    }
-}
-
-impl std::fmt::Debug for TimeSeek {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TimeSeek({} {:?})", self.segment.display(), self.target)
     }
 }
 
@@ -193,7 +160,7 @@ impl Log {
         }
     }
 
-    fn cold_entries(
+    pub(super) fn cold_entries(
         &self,
         number: SegmentNumber,
         id: DenseId,
@@ -211,59 +178,11 @@ impl Log {
             None => Entries::File { path: self.spec.dir.join(index_name(number)), dense: id },
         }
     }
-
-    /// Plans a look-up by time among the committed records; `None` when there is none.
-    pub fn plan_time(&self, id: DenseId, target: TimeTarget, until: Until) -> Option<TimeSeek> {
-        let partition = self.partitions.get(id)?;
-        let until = match until {
-            Until::HighWatermark => partition.high_watermark(),
-            Until::LastStable => partition.last_stable(),
-        };
-        let run = self.run_by_time(partition, target, until)?;
-        let sealed = self.segments.get(run.segment).and_then(|sealed| sealed.index.as_deref());
-        let open = run.segment == self.open.number;
-        let entries = match if open { Some(&self.open.index) } else { sealed } {
-            Some(index) => {
-                let entries = wanted(index.entries(id), partition.log_start(), until);
-                Entries::Known(candidate(entries, target).into_iter().copied().collect())
-            }
-            None => self.cold_entries(run.segment, id, partition.log_start(), until),
-        };
-        Some(TimeSeek {
-            disk: self.disk.clone(),
-            segment: self.spec.dir.join(segment_name(run.segment)),
-            entries,
-            from: partition.log_start(),
-            until,
-            target,
-        })
-    }
-
-    fn run_by_time<'a>(
-        &self,
-        partition: &'a Partition,
-        target: TimeTarget,
-        until: Offset,
-    ) -> Option<&'a Run> {
-        let mut runs = partition.runs().iter().filter(|run| run.base < until);
-        match target {
-            TimeTarget::AtOrAfter(time) => runs.find(|run| run.max_timestamp >= time),
-            TimeTarget::Greatest => {
-                let mut best: Option<&Run> = None;
-                for run in runs {
-                    if best.is_none_or(|best| run.max_timestamp > best.max_timestamp) {
-                        best = Some(run);
-                    }
-                }
-                best
-            }
-        }
-    }
 }
 
 /// The entries with records in `[from, until)`. Batches that pass `until` are left out: what a
 /// reader may see always ends with a batch.
-fn wanted(entries: &[BatchEntry], from: Offset, until: Offset) -> &[BatchEntry] {
+pub(super) fn wanted(entries: &[BatchEntry], from: Offset, until: Offset) -> &[BatchEntry] {
     let first = entries.partition_point(|entry| entry.end() <= from);
     let end = entries.partition_point(|entry| entry.end() <= until);
     entries.get(first..end).unwrap_or(&[])
@@ -289,19 +208,8 @@ fn push_slices(
     true
 }
 
-/// The entry that holds the record sought.
-fn candidate(entries: &[BatchEntry], target: TimeTarget) -> Option<&BatchEntry> {
-    match target {
-        TimeTarget::AtOrAfter(time) => entries.iter().find(|entry| entry.max_timestamp >= time),
-        TimeTarget::Greatest => {
-            let greatest = entries.iter().map(|entry| entry.max_timestamp).max()?;
-            entries.iter().find(|entry| entry.max_timestamp == greatest)
-        }
-    }
-}
-
 impl Entries {
-    fn load(self, disk: &dyn Disk) -> Result<Vec<BatchEntry>, ColdError> {
+    pub(super) fn load(self, disk: &dyn Disk) -> Result<Vec<BatchEntry>, ColdError> {
         match self {
             Entries::Known(entries) => Ok(entries),
             Entries::File { path, dense } => {
@@ -338,7 +246,7 @@ impl ColdRead {
 }
 
 /// Reads one batch behind what is in `into` and checks that it is the one the index promised.
-fn read_batch(
+pub(super) fn read_batch(
     disk: &dyn Disk,
     segment: &Path,
     file: &dyn ReadFile,
@@ -378,32 +286,4 @@ pub(super) fn read_behind(
     let from = into.len();
     into.resize(from + count, 0);
     read_whole(file, at, &mut into[from..])
-}
-
-impl TimeSeek {
-    /// Finds the record. Blocks. `None` when no record below the reader's bound matches.
-    pub fn run(self) -> Result<Option<Found>, ColdError> {
-        let entries = self.entries.load(&*self.disk)?;
-        let visible = wanted(&entries, self.from, self.until);
-        let Some(entry) = candidate(visible, self.target) else {
-            return Ok(None);
-        };
-        let file = self.disk.open(&self.segment)?;
-        let mut batch = Vec::new();
-        read_batch(&*self.disk, &self.segment, &*file, entry, &mut batch)?;
-        let (limits, mut expander) = (Limits::default(), Expander::default());
-        let found = match self.target {
-            TimeTarget::AtOrAfter(time) => {
-                batch::find_time(&batch, time, self.from, &limits, &mut expander)
-            }
-            TimeTarget::Greatest => batch::find_latest(&batch, &limits, &mut expander),
-        };
-        let found = found.map_err(|_| ColdError::Damaged(entry.frame_at))?;
-        let leader_epoch = entry.leader_epoch;
-        Ok(found.map(|batch::Found { offset, timestamp }| Found {
-            offset,
-            timestamp,
-            leader_epoch,
-        }))
-    }
 }

@@ -4,9 +4,9 @@
 //! copied into a new segment that appears whole or not at all; only then is the old tail cut off.
 //! The page cache may hold what the disk has lost, so nothing beyond the mark is trusted in place.
 //!
-//! Worked example: segment 7 holds the last mark at byte 9,000 and whole frames up to 12,000, then a
-//! torn one. The frames in 9,000..12,000 become segment 8, whose link says "7 ends at 9,000". Segment
-//! 9 takes the appends. Whatever the rest of 7 holds does not exist any more.
+//! Worked example: segment 7 holds the last mark at byte 9,000 and whole frames up to 12,000, then
+//! a torn one. The frames in 9,000..12,000 become segment 8, whose link says "7 ends at 9,000".
+//! Segment 9 takes the appends. Whatever the rest of 7 holds does not exist any more.
 
 use super::chain::{io_error, open_link, read_chain, read_whole, Chain, OpenError};
 use super::commit::Commit;

@@ -1,7 +1,7 @@
 //! What a log does beside appending: syncs, segments, marks, checkpoints, retention.
 //!
-//! `Log::tick` looks at what is due and turns it into jobs; nothing here blocks. Work that grows with
-//! the number of partitions is done in slices.
+//! `Log::tick` looks at what is due and turns it into jobs; nothing here blocks. Work that grows
+//! with the number of partitions is done in slices.
 
 use super::checkpoint::{self, CheckpointEntry, CheckpointHeader};
 use super::engine::{AppendError, Failure, Log, Now, Progress};
@@ -17,8 +17,11 @@ use std::path::PathBuf;
 
 /// The most a bind frame takes, with the way to its slot.
 pub(super) const BIND_FRAME: u64 = (FRAME_HEADER_BYTES + BIND_BYTES + 8) as u64;
+/// What a mark takes at most, on a page of its own. Kept free in every segment: a stop in order must
+/// be able to say that all before it is durable.
+const MARK_ROOM: u64 = 2 * PAGE_BYTES as u64;
 /// What a segment holds beside the one frame it may have been made for: header, bind frame, mark.
-pub(super) const ROOM_BESIDE: u64 = FRAMES_START as u64 + BIND_FRAME + 2 * PAGE_BYTES as u64;
+pub(super) const ROOM_BESIDE: u64 = FRAMES_START as u64 + BIND_FRAME + MARK_ROOM;
 /// Kept free of clients' records at the end of the last segment while no other can be had: log
 /// starts and the broker's own records go on when the disk is full.
 const KEPT_FOR_INTERNAL: u64 = 256 << 10;
@@ -229,7 +232,7 @@ impl Log {
     /// Prepares the next segment when the open one is half full, and again after a failure.
     fn plan_next(&mut self, now: Now) {
         let wanted = match self.next.state {
-            State::None => self.open.end >= self.open.capacity() / 2,
+            State::None => self.open.filled() >= u64::from(self.open.capacity() / 2),
             State::Failed { at_us } => now.mono_us.saturating_sub(at_us) >= PREPARE_AGAIN_US,
             State::Preparing | State::Ready(_) => false,
         };
@@ -277,7 +280,13 @@ impl Log {
             (State::Ready(_), _) | (_, true) => 0,
             _ => KEPT_FOR_INTERNAL.min(u64::from(self.open.capacity()) / 8),
         };
-        end + kept <= u64::from(self.open.capacity())
+        end + kept.max(MARK_ROOM) <= u64::from(self.open.capacity())
+    }
+
+    /// Whether the side files of the open segment call for the next one, and it is there.
+    pub(super) fn is_outgrown(&self) -> bool {
+        let full = self.open.filled() >= u64::from(self.open.capacity());
+        full && matches!(self.next.state, State::Ready(_))
     }
 
     /// Seals the open segment and goes on in the next one.

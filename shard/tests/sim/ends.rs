@@ -127,6 +127,8 @@ impl Machine {
                 result => {
                     // A fault that was not reached waits no longer.
                     self.disk.heal();
+                    // What is served from here on is durable, whatever the cache showed before.
+                    self.cache_lies = false;
                     if self.shape.plant == Plant::LyingSync {
                         let after = self.rng.below(10);
                         self.disk.inject(Fault::Lie { op: Op::SyncMap, after });

@@ -108,15 +108,20 @@ impl Partition {
         }
     }
 
-    /// Whether the settings let everything between the two log starts go: the oldest batches by
-    /// age, or as long as enough bytes are left.
+    /// Whether the settings let everything between the two log starts go: each batch by its age,
+    /// or because enough bytes are left behind it.
     fn may_retain_from(&self, start: Offset, to: Offset, now: Timestamp) -> bool {
-        let kept = self.batches.iter().filter(|batch| batch.end > to);
-        let bytes: u64 = kept.map(|batch| batch.bytes.len() as u64).sum();
-        let surplus = self.settings.retention_bytes.is_some_and(|limit| bytes >= limit);
-        let mut gone = self.batches.iter().filter(|batch| batch.end > start && batch.end <= to);
-        let cutoff = self.settings.retention_ms.map(|ms| now.0 - ms);
-        surplus || cutoff.is_some_and(|cutoff| gone.all(|batch| batch.timestamp.0 < cutoff))
+        let PartitionSettings { retention_ms, retention_bytes, .. } = self.settings;
+        let mut left = 0;
+        for batch in self.batches.iter().rev().take_while(|batch| batch.end > start) {
+            let old = retention_ms.is_some_and(|ms| batch.timestamp.0 < now.0 - ms);
+            let surplus = retention_bytes.is_some_and(|limit| left >= limit);
+            if batch.end <= to && !old && !surplus {
+                return false;
+            }
+            left += batch.bytes.len() as u64;
+        }
+        true
     }
 
     /// The batches a reader may see.

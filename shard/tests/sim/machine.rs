@@ -16,6 +16,7 @@ use shard::log::{PartitionSettings, SideBatch, SideError};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
+const START_MS: i64 = 1_700_000_000_000;
 const CLUSTER: u128 = 0xba5a_1700;
 /// What files may take together when the disk is not to be full. Small, so that the reserve is.
 pub const CAPACITY_BYTES: u64 = 64 << 20;
@@ -124,6 +125,8 @@ pub struct Machine {
     pub shape: Shape,
     pub slots: Vec<Slot>,
     pub now: Now,
+    /// The broker's clock less the monotonic one; it jumps.
+    skew_ms: i64,
     pub run: i32,
     next_topic: u128,
     /// A sync has failed in this life: the cache is not to be trusted.
@@ -143,7 +146,8 @@ impl Machine {
             rng,
             shape,
             slots: Vec::new(),
-            now: Now { wall: Timestamp(1_700_000_000_000), mono_us: 1_000_000 },
+            now: Now { wall: Timestamp(START_MS), mono_us: 1_000_000 },
+            skew_ms: START_MS,
             run: 0,
             next_topic: 1,
             cache_lies: false,
@@ -230,7 +234,7 @@ impl Machine {
     /// One random step, and what has to be done when it hit a chosen stop.
     pub fn step(&mut self) -> Result<(), Violation> {
         self.now.mono_us += [0, 30, 700, 5_000][self.rng.below(4) as usize];
-        self.now.wall = Timestamp(1_700_000_000_000 + (self.now.mono_us / 1_000) as i64);
+        self.now.wall = Timestamp(self.skew_ms + (self.now.mono_us / 1_000) as i64);
         let slot = self.rng.below(self.slots.len() as u64) as usize;
         let result = match self.rng.below(1_000) {
             0..400 => self.append(slot),
@@ -266,6 +270,9 @@ impl Machine {
 
     fn wait(&mut self) -> Result<(), Violation> {
         self.now.mono_us += self.rng.below(2_000_000);
+        if self.rng.one_in(4) {
+            self.skew_ms = START_MS + self.rng.below(20_000) as i64 - 10_000;
+        }
         Ok(())
     }
 

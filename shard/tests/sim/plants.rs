@@ -5,12 +5,13 @@
 //! reported and never read as if nothing were wrong.
 
 use crate::for_seeds;
-use crate::history::{Batch, Ended, Violation};
+use crate::history::{Batch, Ended, Read, Violation};
 use crate::machine::{Machine, Plant, Shape, Tally};
+use crate::reader;
 use shard::disk::sim::{Fault, Rng, SimDisk, PAGE_BYTES, SECTOR_BYTES};
 use shard::disk::{Disk, Entry, MapFile, MapWriter, ReadFile, Space, WriteFile};
 use shard::ids::{DenseId, Offset, PartitionKey, Sequence};
-use shard::log::{FrameHeader, Kind, Scanner, SegmentHeader};
+use shard::log::{FrameHeader, Kind, Log, Scanner, SegmentHeader};
 use shard::log::{FRAMES_START, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -264,17 +265,63 @@ fn damage(disk: &SimDisk, rng: &mut Rng) -> String {
     place
 }
 
+/// A machine that stopped in order, with damage done to its files since.
+fn damaged(seed: u64) -> (Machine, String) {
+    let mut machine = crashed(seed);
+    for _ in 0..200 {
+        machine.step().expect("no bug is planted yet");
+    }
+    machine.stop().expect("no bug is planted yet");
+    assert_eq!(machine.slots[0].ended, Ended::Stopped);
+    let place = damage(&machine.disk, &mut Rng::new(seed));
+    (machine, place)
+}
+
+/// Opens all logs by cutting them at the damage, and holds what is left against the oracle: less
+/// may be there, but nothing else.
+fn salvage(machine: &mut Machine) -> Result<(), Violation> {
+    for slot in &machine.slots {
+        let mut spec = slot.spec.clone();
+        spec.salvage = true;
+        let opened = Log::open(Arc::new(machine.disk.clone()), spec, 1, machine.now);
+        let (mut log, _) =
+            opened.map_err(|error| Violation::Refused { error: error.to_string() })?;
+        for &key in &slot.keys {
+            let partition = &machine.history.partitions[&key];
+            let id = log.attach(key, partition.settings);
+            // A batch that cannot be read is reported, as before.
+            let Ok((_, batches)) = reader::whole(&log, id, &machine.disk, &mut machine.rng) else {
+                continue;
+            };
+            let appended =
+                |read: &Read| partition.batches.iter().any(|batch| batch.bytes == read.bytes);
+            if let Some(read) = batches.iter().find(|read| !appended(read)) {
+                let base = read.bytes.first_chunk().map_or(-1, |base| i64::from_be_bytes(*base));
+                return Err(Violation::Changed { key, base: Offset(base) });
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_damaged_log_opens_by_an_explicit_act_and_shows_nothing_else() {
+    let salvaged = found_by(SEEDS, |seed| {
+        let (mut machine, place) = damaged(seed);
+        let refused = machine.reopen().err()?;
+        machine.end(Ended::Killed);
+        let outcome = salvage(&mut machine);
+        assert_eq!(outcome, Ok(()), "{place}, first {refused:?}");
+        Some(refused)
+    });
+    assert!(salvaged > SEEDS / 8, "{salvaged} refused");
+}
+
 #[test]
 fn damage_below_the_mark_is_refused_or_reported_and_never_read() {
     let (refused, reported, harmless) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     for_seeds(SEEDS * 3, |seed| {
-        let mut machine = crashed(seed);
-        for _ in 0..200 {
-            machine.step().expect("no bug is planted yet");
-        }
-        machine.stop().expect("no bug is planted yet");
-        assert_eq!(machine.slots[0].ended, Ended::Stopped);
-        let place = damage(&machine.disk, &mut Rng::new(seed));
+        let (mut machine, place) = damaged(seed);
         let outcome = machine.reopen();
         match &outcome {
             Err(Violation::Refused { .. }) => refused.fetch_add(1, Ordering::Relaxed),

@@ -1,0 +1,194 @@
+//! Finding a record by its time.
+//!
+//! The core names the few batches that can hold the record, from the times the index keeps of
+//! runs and batches; a worker reads them. Times need not ascend. A run knows the greatest time of
+//! all its batches, of those below the log start and not yet committed too: such a run may hold
+//! nothing for the reader, and the next one is then looked at as well.
+
+use super::engine::Log;
+use super::header::segment_name;
+use super::index::BatchEntry;
+use super::read::{read_batch, wanted, ColdError, Entries, Until};
+use crate::batch::{self, BatchError, Expander, Limits};
+use crate::disk::Disk;
+use crate::ids::{DenseId, LeaderEpoch, Offset, Timestamp};
+use crate::partition::{Partition, Run};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeTarget {
+    /// The first record at or after this time.
+    AtOrAfter(Timestamp),
+    /// The first of the records with the greatest time.
+    Greatest,
+}
+
+/// A record found by its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub offset: Offset,
+    pub timestamp: Timestamp,
+    pub leader_epoch: LeaderEpoch,
+}
+
+/// A look-up of a record by its time, to be run on a worker.
+pub struct TimeSeek {
+    disk: Arc<dyn Disk>,
+    /// Segments that may hold the record, in the order of their offsets.
+    places: Vec<(PathBuf, Entries)>,
+    visible: Visible,
+    target: TimeTarget,
+}
+
+/// The offsets a reader may see.
+#[derive(Clone, Copy, Debug)]
+struct Visible {
+    from: Offset,
+    until: Offset,
+}
+
+impl Visible {
+    fn holds(&self, run: &Run) -> bool {
+        run.base >= self.from && run.end <= self.until
+    }
+}
+
+impl std::fmt::Debug for TimeSeek {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TimeSeek({:?} in {} segments)", self.target, self.places.len())
+    }
+}
+
+impl Log {
+    /// Plans a look-up by time among the committed records; `None` when there is none.
+    pub fn plan_time(&self, id: DenseId, target: TimeTarget, until: Until) -> Option<TimeSeek> {
+        let partition = self.partitions.get(id)?;
+        let until = match until {
+            Until::HighWatermark => partition.high_watermark(),
+            Until::LastStable => partition.last_stable(),
+        };
+        let visible = Visible { from: partition.log_start(), until };
+        let runs = runs_by_time(partition, target, visible);
+        let places = runs.into_iter().map(|run| {
+            let path = self.spec.dir.join(segment_name(run.segment));
+            (path, self.entries_by_time(run, id, target, visible))
+        });
+        let places: Vec<_> = places.collect();
+        let disk = self.disk.clone();
+        (!places.is_empty()).then_some(TimeSeek { disk, places, visible, target })
+    }
+
+    fn entries_by_time(
+        &self,
+        run: &Run,
+        id: DenseId,
+        target: TimeTarget,
+        visible: Visible,
+    ) -> Entries {
+        let sealed = self.segments.get(run.segment).and_then(|sealed| sealed.index.as_deref());
+        let open = run.segment == self.open.number;
+        match if open { Some(&self.open.index) } else { sealed } {
+            Some(index) => Entries::Known(candidates(index.entries(id), target, visible)),
+            None => self.cold_entries(run.segment, id, visible.from, visible.until),
+        }
+    }
+}
+
+/// The runs that may hold the record: one that the reader sees whole and that has it for sure, and
+/// those seen in part that could have it instead.
+fn runs_by_time(partition: &Partition, target: TimeTarget, visible: Visible) -> Vec<&Run> {
+    let in_sight = |run: &&Run| run.base < visible.until && run.end > visible.from;
+    let runs = partition.runs().iter().filter(in_sight);
+    let mut chosen: Vec<&Run> = Vec::new();
+    match target {
+        TimeTarget::AtOrAfter(time) => {
+            for run in runs.filter(|run| run.max_timestamp >= time) {
+                chosen.push(run);
+                if visible.holds(run) {
+                    break;
+                }
+            }
+        }
+        TimeTarget::Greatest => {
+            let mut best: Option<&Run> = None;
+            for run in runs {
+                if !visible.holds(run) {
+                    chosen.push(run);
+                } else if best.is_none_or(|best| run.max_timestamp > best.max_timestamp) {
+                    best = Some(run);
+                }
+            }
+            chosen.extend(best);
+        }
+    }
+    chosen
+}
+
+/// The batches that may hold the record, at most two. Of one that starts below what is visible the
+/// index does not know the greatest time of the rest: another stands beside it.
+fn candidates(entries: &[BatchEntry], target: TimeTarget, visible: Visible) -> Vec<BatchEntry> {
+    let entries = wanted(entries, visible.from, visible.until);
+    let cut = usize::from(entries.first().is_some_and(|entry| entry.base < visible.from));
+    let (partly, whole) = entries.split_at(cut);
+    match target {
+        TimeTarget::AtOrAfter(time) => {
+            let late = |entry: &&BatchEntry| entry.max_timestamp >= time;
+            let first = whole.iter().find(late);
+            partly.iter().filter(late).chain(first).copied().collect()
+        }
+        TimeTarget::Greatest => {
+            let greatest = whole.iter().map(|entry| entry.max_timestamp).max();
+            let first = whole.iter().find(|entry| Some(entry.max_timestamp) == greatest);
+            partly.iter().chain(first).copied().collect()
+        }
+    }
+}
+
+impl TimeSeek {
+    /// Finds the record. Blocks. `None` when the reader sees none that matches.
+    pub fn run(self) -> Result<Option<Found>, ColdError> {
+        let TimeSeek { disk, places, visible, target } = self;
+        let mut batches = Vec::new();
+        for (segment, entries) in places {
+            let entries = candidates(&entries.load(&*disk)?, target, visible);
+            batches.extend(entries.into_iter().map(|entry| (segment.clone(), entry)));
+        }
+        if target == TimeTarget::Greatest {
+            let order = |entry: &BatchEntry| (std::cmp::Reverse(entry.max_timestamp), entry.base);
+            batches.sort_by_key(|(_, entry)| order(entry));
+        }
+        for (segment, entry) in batches {
+            let file = disk.open(&segment)?;
+            let mut bytes = Vec::new();
+            read_batch(&*disk, &segment, &*file, &entry, &mut bytes)?;
+            let found = look_into(&bytes, &entry, target, visible.from);
+            let found = found.map_err(|_| ColdError::Damaged(entry.frame_at))?;
+            if let Some(batch::Found { offset, timestamp }) = found {
+                return Ok(Some(Found { offset, timestamp, leader_epoch: entry.leader_epoch }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The record sought in one batch, at or above `from`.
+fn look_into(
+    batch: &[u8],
+    entry: &BatchEntry,
+    target: TimeTarget,
+    from: Offset,
+) -> Result<Option<batch::Found>, BatchError> {
+    let (limits, mut expander) = (Limits::default(), Expander::default());
+    let time = match target {
+        TimeTarget::AtOrAfter(time) => time,
+        TimeTarget::Greatest => {
+            let latest = batch::find_latest(batch, &limits, &mut expander)?;
+            if latest.is_none_or(|found| found.offset >= from) {
+                return Ok(latest);
+            }
+            entry.max_timestamp
+        }
+    };
+    batch::find_time(batch, time, from, &limits, &mut expander)
+}
