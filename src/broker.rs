@@ -72,6 +72,7 @@ pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), S
     if let Some((_, log)) = logs.first_mut() {
         logs::read_catalog(&*disk, log, &mut machine).map_err(LogsError::from)?;
     }
+    logs::drop_deleted(&mut logs, &machine);
     let (lanes, workers) = Lanes::start(data.logs.iter().map(|(id, _)| *id), threads.workers)
         .map_err(ServeError::Threads)?;
     let boards: Vec<Board> = (0..threads.cores).map(|_| Board::default()).collect();

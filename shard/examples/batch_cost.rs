@@ -1,7 +1,7 @@
 //! What checking a produced batch costs: nanoseconds a record and bytes a second.
 //!
-//! `cargo run --release -p basalt-shard --example batch_cost [codec]`. Prints a hash of the results, so
-//! that two builds can be seen to have done the same work.
+//! `cargo run --release -p basalt-shard --example batch_cost [codec]`. Prints a hash of the
+//! results, so that two builds can be seen to have done the same work.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -8,6 +8,7 @@ use shard::disk::Disk;
 use shard::ids::{LogId, Offset, Timestamp};
 use shard::log::{ColdError, Log, LogSettings, LogSpec, Now, OpenError, ReadAsk, ReadError};
 use shard::log::{Recovered, Until};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -97,10 +98,20 @@ fn report(log: LogId, recovered: &Recovered) {
         "opened a log"
     );
     for cut in &recovered.cuts {
-        tracing::warn!(%log, ?cut, "the end of a log was cut: what followed was never acknowledged");
+        tracing::warn!(%log, ?cut, "a log was cut where it had not been acknowledged");
     }
     for (partition, below) in &recovered.missing {
         tracing::error!(%log, %partition, %below, "segments of a partition are missing");
+    }
+}
+
+/// Lets go of what the logs still hold of topics that were deleted.
+pub fn drop_deleted(logs: &mut [(LogId, Log)], machine: &Machine) {
+    for (number, log) in logs {
+        let deleted: BTreeSet<Uuid> = machine.unpurged(*number).collect();
+        let held = log.partitions().filter(|(_, key)| deleted.contains(&key.topic));
+        let held: Vec<_> = held.map(|(id, _)| id).collect();
+        held.into_iter().for_each(|id| log.detach(id));
     }
 }
 

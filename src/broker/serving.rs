@@ -2,9 +2,10 @@
 
 use crate::config::Config;
 use crate::cores::{Core, CoreParts, Door, Ends, Home, Keeper, Life, Quiet};
-use crate::handlers::{self, Client, Cluster, Handlers};
+use crate::handlers::{Client, Cluster, Handlers};
 use crate::metrics::{Board, Snapshot};
-use crate::net::{self, ConnInfo, CoreNet, Finish, Limits, Outcome, Pending, Service};
+use crate::net::{self, ConnInfo, CoreNet, Limits, Service};
+use crate::protocol::outcome::Outcome;
 use crate::runtime::{within, Background};
 use bytes::Bytes;
 use futures_channel::oneshot;
@@ -56,6 +57,7 @@ pub async fn run(start: CoreStart) {
     let _ = start.stop.await;
     accepting.stop().await;
     net.drain();
+    core.ring_alarms();
     if within(grace, net.emptied()).await.is_none() {
         tracing::warn!(connections = net.connections(), "closing connections that did not end");
         net.close();
@@ -97,26 +99,6 @@ struct Kafka {
 
 impl Service for Kafka {
     fn call(&self, frame: Bytes, _conn: &Rc<ConnInfo>) -> Outcome {
-        outcome(self.handlers.call(frame, Client { view: crate::catalog::DEFAULT_VIEW }))
-    }
-}
-
-fn outcome(outcome: handlers::Outcome) -> Outcome {
-    match outcome {
-        handlers::Outcome::Pending(pending) => Outcome::Pending(match pending {
-            handlers::Pending::Ready(reply) => Pending::Ready(reply),
-            handlers::Pending::Nothing => Pending::Nothing,
-            handlers::Pending::Later(later) => Pending::Later(Box::pin(async move {
-                match later.await {
-                    handlers::Finish::Reply(reply) => Finish::Reply(reply),
-                    handlers::Finish::Nothing => Finish::Nothing,
-                    handlers::Finish::Close => Finish::Close,
-                }
-            })),
-        }),
-        handlers::Outcome::Blocked(blocked) => {
-            Outcome::Blocked(Box::pin(async move { self::outcome(blocked.await) }))
-        }
-        handlers::Outcome::Close => Outcome::Close,
+        self.handlers.call(frame, Client { view: crate::catalog::DEFAULT_VIEW })
     }
 }

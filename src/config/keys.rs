@@ -172,7 +172,7 @@ log_inline_max_bytes: u64 = "log.inline.max.bytes", bytes(64 * KIB, 256 * MIB), 
 log_index_cache_bytes: u64 = "log.index.cache.bytes", bytes(MIB, 64 * GIB), "64MiB", Planned,
     "Memory for the indexes of sealed segments, over all cores.";
 log_retention_check_interval_ms: i64 = "log.retention.check.interval.ms", millis(100, DAY),
-    "5s", Live,
+    "5min", Live,
     "How often a log looks for records that retention no longer keeps.";
 hot_bytes: u64 = "hot.bytes", bytes(0, NO_END), "8GiB", Planned,
     "How much recent history is kept as raw log after it has become part of a table.";

@@ -4,7 +4,10 @@
 //! records in the catalogue's partition of log 0 and hands the new picture to all cores before the
 //! command is answered: whoever has the answer sees the topic on every core.
 //!
-//! Gap: the partition is never rewritten from a snapshot, it grows with each change.
+//! When the log has gone on to a new segment the keeper writes the whole state again at its end and
+//! drops what was before, so that the catalogue never keeps an old segment from going.
+//!
+//! Gap: the tombstone of a deleted topic is kept for ever (about 100 bytes).
 
 use super::ask::{Ask, CatalogAnswer, ImageChange};
 use super::core::Core;
@@ -21,6 +24,9 @@ use uuid::Uuid;
 
 /// How long a change of the catalogue may wait for its commit.
 const COMMIT_TIMEOUT_MS: u64 = 30_000;
+
+/// Records of a snapshot in one batch.
+const SNAPSHOT_BATCH_RECORDS: usize = 256;
 
 /// The catalogue's partition and its log.
 pub const CATALOG_AT: PartitionAt = PartitionAt { log: LogId(0), key: CATALOG_PARTITION };
@@ -121,6 +127,37 @@ impl Core {
             self.publish(change).await;
         }
         Ok(answer)
+    }
+
+    /// Writes the state anew behind everything, when some of it lies in a segment that could go,
+    /// and drops the rest once that is committed.
+    pub(super) async fn rewrite_catalog(&self) {
+        let Some(group) = self.append_snapshot() else { return };
+        futures_lite::future::poll_fn(|cx| group.poll(|group| group.is_done(), cx)).await;
+        let answers = group.take();
+        if let Some(Err(refusal)) = answers.iter().find(|answer| answer.is_err()) {
+            // What was there is still there.
+            tracing::warn!(?refusal, "the catalogue was not written anew");
+            return;
+        }
+        if let Some(Ok(first)) = answers.first() {
+            self.raise_log_start(CATALOG_AT, first.base_offset);
+        }
+    }
+
+    /// All batches of a snapshot in one go: no change comes between them.
+    fn append_snapshot(&self) -> Option<Rc<super::append::Group>> {
+        let keeper = self.keeper.as_ref().filter(|_| self.reaches_back(CATALOG_AT))?;
+        let now = self.now().wall;
+        let records = keeper.machine.borrow().snapshot();
+        let item = |records: &[Record]| AppendItem {
+            at: CATALOG_AT,
+            records: batch_of(records, now),
+            rules: RULES,
+        };
+        let items = records.chunks(SNAPSHOT_BATCH_RECORDS).map(item).map(Into::into).collect();
+        let wait = AppendWait::Committed { timeout_ms: COMMIT_TIMEOUT_MS };
+        Some(self.append(items, wait, None))
     }
 
     /// Returns when all cores see the new picture.

@@ -4,6 +4,7 @@
 //! here awaits: a log is borrowed, asked and given back within a call. Partitions are attached to
 //! their log when they are first asked for, so a topic without traffic costs nothing here.
 
+use super::alarms::Alarms;
 use super::append::Group;
 use super::ask::{
     AppendAnswer, Ask, EpochAnswer, EpochItem, ImageChange, Item, OffsetsAnswer, ReadAnswer,
@@ -24,7 +25,7 @@ use crate::metrics::{CoreMetrics, LogCounts};
 use futures_channel::oneshot;
 use rustc_hash::FxHashMap;
 use shard::batch::Scratch;
-use shard::ids::{DenseId, LogId, PartitionKey, Timestamp};
+use shard::ids::{DenseId, LogId, Offset, PartitionKey, Timestamp};
 use shard::log::{self, Flush, Log, Now, PartitionSettings, ReadAsk, Sides};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -80,6 +81,8 @@ pub struct Core {
     sides: Arc<BTreeMap<LogId, Arc<Sides>>>,
     started: Instant,
     scratch: RefCell<Scratch>,
+    /// Timers of requests, which a stop ends early.
+    pub(super) alarms: Alarms,
     /// Wakes the upkeep of the logs.
     pub(super) upkeep: Notify,
     pub metrics: CoreMetrics,
@@ -103,6 +106,7 @@ impl Core {
             sides: parts.sides,
             started: parts.started,
             scratch: RefCell::default(),
+            alarms: Alarms::default(),
             upkeep: Notify::default(),
             metrics: CoreMetrics::default(),
         };
@@ -341,6 +345,20 @@ impl Core {
         self.upkeep.notify();
     }
 
+    /// Whether a partition of this core has records in segments that take no more appends.
+    pub(super) fn reaches_back(&self, at: PartitionAt) -> bool {
+        let route = self.route(at);
+        route.is_some_and(|r| self.hosts[r.host].borrow().log.reaches_back(r.id))
+    }
+
+    /// Drops the records of a partition of this core below an offset.
+    pub(super) fn raise_log_start(&self, at: PartitionAt, to: Offset) {
+        if let Some(route) = self.route(at) {
+            self.hosts[route.host].borrow_mut().raise_log_start(route.id, to, self.now());
+            self.upkeep.notify();
+        }
+    }
+
     /// Takes a finished job.
     pub(super) fn finish(&self, finished: Finished) {
         let done = finished.done;
@@ -384,6 +402,11 @@ impl Core {
             }
         };
         self.hosts.iter().map(counts).collect()
+    }
+
+    /// Ends the waiting of requests that wait for nothing but time or news: the broker stops.
+    pub fn ring_alarms(&self) {
+        self.alarms.ring();
     }
 
     /// Ends the waiting of appends whose time is up.

@@ -64,12 +64,11 @@ impl Cores for Door {
     }
 
     fn timer(&self, ms: u64) -> Later<()> {
-        let timer = Timer::new(Duration::from_millis(ms));
-        Box::pin(async move {
-            timer.await;
-        })
+        Box::pin(self.0.alarms.wait(Timer::new(Duration::from_millis(ms))))
     }
 
+    // The outer future is the wait for the effect, the inner one that for the answers.
+    #[allow(clippy::async_yields_async)]
     fn append(&self, items: Vec<AppendItem>, wait: AppendWait) -> Appending {
         let large = |item: &AppendItem| self.0.side_of(item.at.log, item.records.len()).is_some();
         if !items.iter().any(large) {
@@ -202,6 +201,7 @@ impl Door {
     }
 
     /// Gives each owner its share: what is for this core takes effect now.
+    #[allow(clippy::async_yields_async)]
     fn hand_in(&self, items: Vec<Item>, wait: AppendWait) -> Appending {
         let core = &self.0;
         let mut appends = Appends { local: None, gather: Gather::new(items.len()) };

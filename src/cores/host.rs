@@ -10,7 +10,7 @@ use super::ask::Batch;
 use super::front::{AppendRefusal, Appended};
 use super::watch::Watchers;
 use shard::batch::{validate, Scratch};
-use shard::ids::{DenseId, LogId, Position, Timestamp};
+use shard::ids::{DenseId, LogId, Offset, Position, Timestamp};
 use shard::log::{self, AppendError, Done, Job, Log, Now, Progress};
 use shard::partition::producers::ProducerError;
 use std::collections::VecDeque;
@@ -118,6 +118,19 @@ impl Host {
         };
         group.place(index, Err(answer), false);
         Ok(())
+    }
+
+    /// Moves a partition's log start up; what cannot be done now may be tried again.
+    pub fn raise_log_start(&mut self, id: DenseId, to: Offset, now: Now) {
+        if self.is_failed() {
+            return;
+        }
+        let raise = AssertUnwindSafe(|| self.log.raise_log_start(id, to, now));
+        match catch_unwind(raise) {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::debug!(log = %self.id, %error, "a log start stays"),
+            Err(_) => self.break_down("a log start"),
+        }
     }
 
     fn wait_for_commit(&mut self, position: Position, group: &Rc<Group>, index: usize) {

@@ -27,6 +27,8 @@ const IDLE_TICK: Duration = Duration::from_millis(100);
 const UPKEEP_TICK: Duration = Duration::from_millis(50);
 /// … and at most.
 const UPKEEP_MIN: Duration = Duration::from_micros(50);
+/// How often the catalogue's keeper looks whether it holds an old segment.
+const CATALOG_TICK: Duration = Duration::from_secs(1);
 /// How long a stopping core waits for the others beyond the grace of its connections.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -37,6 +39,7 @@ pub struct Life {
     home: Task<()>,
     upkeep: Task<()>,
     pulse: Task<()>,
+    catalog: Task<()>,
 }
 
 /// Counts the cores that will ask nothing more of others.
@@ -67,6 +70,7 @@ impl Life {
             home: glommio::spawn_local(take_home(core.clone(), home)),
             upkeep: glommio::spawn_local(look_after(core.clone())),
             pulse: glommio::spawn_local(pulse(core.clone(), is_busy)),
+            catalog: glommio::spawn_local(keep_catalog_young(core.clone())),
             core,
         }
     }
@@ -82,6 +86,7 @@ impl Life {
         }
         self.upkeep.cancel().await;
         self.pulse.cancel().await;
+        self.catalog.cancel().await;
         while !core.stop_step() && Instant::now() < deadline {
             core.upkeep_done().await;
         }
@@ -106,6 +111,14 @@ async fn look_after(core: Rc<Core>) {
         let due = core.tend().map_or(UPKEEP_TICK, Duration::from_micros);
         let timer = Timer::new(due.clamp(UPKEEP_MIN, UPKEEP_TICK));
         Wait { core: &core, timer }.await;
+    }
+}
+
+/// Keeps the catalogue, on the core that has it, out of old segments.
+async fn keep_catalog_young(core: Rc<Core>) {
+    loop {
+        Timer::new(CATALOG_TICK).await;
+        core.rewrite_catalog().await;
     }
 }
 

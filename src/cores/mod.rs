@@ -5,6 +5,7 @@
 //! `gather` splits requests and joins answers; `append` and `watch` are those who wait. `jobs` runs
 //! what blocks, `catalog` keeps the catalogue on core 0, `life` starts and ends a core's tasks.
 
+mod alarms;
 mod append;
 mod ask;
 mod catalog;
@@ -17,6 +18,8 @@ mod jobs;
 mod life;
 mod mesh;
 mod notify;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use catalog::{Keeper, CATALOG_AT};

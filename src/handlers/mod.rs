@@ -25,9 +25,10 @@ mod tests;
 
 use crate::config::describe::Node;
 use crate::config::Config;
-use crate::cores::front::{Cores, Later};
+use crate::cores::front::Cores;
 use crate::protocol::api::{Api, Request};
 use crate::protocol::header::ReplyHeader;
+pub use crate::protocol::outcome::{Finish, Outcome, Pending};
 use crate::protocol::reply::{Reply, ReplyError};
 use crate::protocol::request::{self, Incoming};
 use bytes::Bytes;
@@ -38,32 +39,6 @@ use std::future::Future;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// What became of a request.
-pub enum Outcome {
-    Pending(Pending),
-    /// It could not have its effect yet. No further request of the connection is taken until the
-    /// future has resolved to what became of this one.
-    Blocked(Later<Outcome>),
-    /// Nothing more is to be read; the connection closes after the answers to earlier requests.
-    Close,
-}
-
-/// The place of an answer in the order of a connection's answers.
-pub enum Pending {
-    Ready(Reply),
-    /// To be polled once at once, and from then on when all earlier answers have left.
-    Later(Later<Finish>),
-    /// The request has no answer.
-    Nothing,
-}
-
-/// How a request ends that was not answered at once.
-pub enum Finish {
-    Reply(Reply),
-    Nothing,
-    Close,
-}
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]

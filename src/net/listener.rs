@@ -6,9 +6,9 @@
 use super::live::CoreNet;
 use super::{connection, socket, Service};
 use glommio::timer::Timer;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -75,8 +75,22 @@ fn open(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// A handle of a listener that stops it from listening when dropped. Closing alone does not: the
+/// ring keeps the socket until the kernel has cleaned up behind the executor, some time after it
+/// has ended.
+struct Listening(TcpListener);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Err(error) = SockRef::from(&self.0).shutdown(Shutdown::Both) {
+            tracing::debug!(%error, "a listener was not shut down");
+        }
+    }
+}
+
 /// Accepts connections and serves each in a task of its own, until dropped.
 pub async fn serve<S: Service>(listener: TcpListener, service: Rc<S>, net: Rc<CoreNet>) {
+    let _listening = listener.try_clone().map(Listening);
     let listener = socket::adopt(listener);
     while !net.draining() {
         match listener.accept().await {

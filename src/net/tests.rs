@@ -1,7 +1,7 @@
 //! A service of one-letter requests over loopback, driven by blocking clients on threads.
 
 use super::*;
-use crate::protocol::reply::Piece;
+use crate::protocol::reply::{Piece, Reply};
 use futures_channel::oneshot;
 use glommio::{LocalExecutorBuilder, Placement};
 use std::cell::{Cell, RefCell};

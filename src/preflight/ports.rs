@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::time::{Duration, Instant};
 
 use super::Refusal;
 use crate::config::{Advertise, Config, HostPort};
@@ -34,15 +35,28 @@ pub(super) fn addresses(
     Ok(ports.map(|port| SocketAddr::new(listen.ip(), port)).collect())
 }
 
+/// A killed process may hold its port a little longer: the kernel gives up the sockets of an
+/// io_uring only after its owner is gone. Well within the second that a refusal may take.
+const RELEASE_WAIT: Duration = Duration::from_millis(700);
+const RELEASE_POLL: Duration = Duration::from_millis(10);
+
 /// Listens for a moment without SO_REUSEPORT. The cores listen with it, so a second broker of the
 /// same user would get the same port without an error and half of the other one's clients.
 pub(super) fn check_port(address: SocketAddr, flag: &'static str) -> Result<(), Refusal> {
-    match TcpListener::bind(address) {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            Err(Refusal::PortInUse { address, flag })
+    let begun = Instant::now();
+    loop {
+        match TcpListener::bind(address) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                if begun.elapsed() > RELEASE_WAIT {
+                    return Err(Refusal::PortInUse { address, flag });
+                }
+                std::thread::sleep(RELEASE_POLL);
+            }
+            Err(source) => {
+                return Err(Refusal::Listen { address: address.to_string(), flag, source })
+            }
         }
-        Err(source) => Err(Refusal::Listen { address: address.to_string(), flag, source }),
     }
 }
 

@@ -3,13 +3,16 @@
 //! The codec trusts counts: a frame of five bytes can make it reserve hundreds of gigabytes. So a
 //! frame is first walked without allocating. It is refused when a count or length cannot fit into
 //! what is left, when a null stands where none may, when text is not UTF-8, when bytes are left
-//! over, or when the decoded form would take more memory than the budget. What the guard lets pass
-//! the codec decodes in bounded memory; what it refuses closes the connection. It never looks
-//! inside record data.
+//! over (but for `left_over_max`), or when the decoded form would take more memory than the budget.
+//! What the guard lets pass the codec decodes in bounded memory; what it refuses closes the
+//! connection. It never looks inside record data.
 
 use super::api::Row;
 use super::layouts::{Field, Kind, Layout};
 use thiserror::Error;
+
+/// The key of the Metadata API.
+const METADATA: i16 = 3;
 
 /// What decoding costs for a map of unknown tagged fields and for each entry in it, measured
 /// generously: a tree node with room for eleven entries, then a share of the next ones.
@@ -44,8 +47,9 @@ pub enum Refused {
 /// A frame that may be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// Where the body starts in the frame.
+    /// Where the body starts in the frame, and where it ends.
     pub body_at: usize,
+    pub body_end: usize,
     /// The client id, as a range of the frame.
     pub client_id: Option<(usize, usize)>,
     /// Memory the decoded request takes beside the frame itself, at most.
@@ -64,9 +68,22 @@ pub fn check(frame: &[u8], row: &Row, version: i16, budget: usize) -> Result<Pas
     let body_at = walk.at;
     walk.charge(row.layout.memory_bytes)?;
     walk.layout(row.layout)?;
-    match frame.len() - walk.at {
-        0 => Ok(Passed { body_at, client_id, memory_bytes: walk.memory }),
-        left => Err(Refused::Trailing { at: walk.at, left }),
+    let left = frame.len() - walk.at;
+    if left > left_over_max(row, version) {
+        return Err(Refused::Trailing { at: walk.at, left });
+    }
+    Ok(Passed { body_at, body_end: walk.at, client_id, memory_bytes: walk.memory })
+}
+
+/// librdkafka (seen in 2.4 to 2.16) asks for all topics by a count of four zero bytes, also where
+/// counts are varints. The first says "all"; the others pass for the two flags and the tags, and
+/// the real ones are left over. Apache Kafka reads past them.
+fn left_over_max(row: &Row, version: i16) -> usize {
+    let is_metadata = row.key == METADATA;
+    if is_metadata && row.is_flexible(version) {
+        3
+    } else {
+        0
     }
 }
 
@@ -349,9 +366,9 @@ mod tests {
             for bytes in (Peek::BYTES..frame.len()).step_by(step) {
                 assert!(check(&frame[..bytes], api.row(), version, BUDGET).is_err());
             }
-            let longer = [&frame[..], &[0]].concat();
-            let at = frame.len();
-            let expect = Err(Refused::Trailing { at, left: 1 });
+            let left = left_over_max(api.row(), version) + 1;
+            let longer = [&frame[..], &vec![0; left]].concat();
+            let expect = Err(Refused::Trailing { at: frame.len(), left });
             assert_eq!(check(&longer, api.row(), version, BUDGET), expect);
         });
     }

@@ -9,6 +9,7 @@ pub mod fetch_reply;
 pub mod guard;
 pub mod header;
 pub mod layouts;
+pub mod outcome;
 pub mod reply;
 pub mod request;
 

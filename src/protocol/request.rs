@@ -60,7 +60,7 @@ pub fn read(frame: &Bytes, memory_budget: usize) -> Result<Incoming, Close> {
     }
     let passed = guard::check(frame, row, version, memory_budget)
         .map_err(|refused| Close::Refused { api, version, refused })?;
-    let mut body = frame.slice(passed.body_at..);
+    let mut body = frame.slice(passed.body_at..passed.body_end);
     let request = Request::decode(api, &mut body, version)
         .filter(|_| body.is_empty())
         .ok_or(Close::Undecodable { api, version })?;
@@ -100,6 +100,21 @@ mod tests {
             let header = ReplyHeader { api: Api::ApiVersions, version: 0, correlation_id: 7 };
             let incoming = read(&frame(18, version, &[0xff, 0xff, 0xff]), 0);
             assert_eq!(incoming, Ok(Incoming::ApiVersionsTooNew(header)));
+        }
+    }
+
+    #[test]
+    fn all_topics_as_librdkafka_asks_for_them_are_read() {
+        for version in 9..=13 {
+            // No client id, no tags; a count of four bytes, then the flags and no tags.
+            let flags: &[u8] = if version <= 10 { &[1, 0, 0] } else { &[1, 0] };
+            let rest = [&[0xff, 0xff, 0, 0, 0, 0, 0], flags, &[0]].concat();
+            let incoming = read(&frame(3, version, &rest), 1 << 20);
+            let Ok(Incoming::Request(decoded)) = incoming else { panic!("{incoming:?}") };
+            let Request::Metadata(request) = decoded.request else { panic!("{decoded:?}") };
+            assert_eq!(request.topics, None);
+            let longer = frame(3, version, &[&rest[..], &[0; 3]].concat());
+            assert!(matches!(read(&longer, 1 << 20), Err(Close::Refused { .. })));
         }
     }
 

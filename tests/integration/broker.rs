@@ -11,6 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -26,6 +27,9 @@ impl TempDir {
     pub fn new() -> TempDir {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        if number == 0 {
+            remove_old();
+        }
         let name = format!("broker-{}-{number}", std::process::id());
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::create_dir_all(&path).expect("a temporary directory");
@@ -37,6 +41,18 @@ impl TempDir {
     }
 }
 
+/// What failed tests of processes that are gone have left to look at.
+fn remove_old() {
+    let dirs = std::fs::read_dir(env!("CARGO_TARGET_TMPDIR")).into_iter().flatten().flatten();
+    for dir in dirs {
+        let name = dir.file_name().to_string_lossy().into_owned();
+        let id = name.strip_prefix("broker-").and_then(|rest| rest.split('-').next());
+        if id.is_some_and(|id| !Path::new("/proc").join(id).exists()) {
+            let _ = std::fs::remove_dir_all(dir.path());
+        }
+    }
+}
+
 impl Drop for TempDir {
     fn drop(&mut self) {
         if !std::thread::panicking() {
@@ -45,15 +61,19 @@ impl Drop for TempDir {
     }
 }
 
+/// A broker whose cores have ports of their own takes the next ones too.
+const PORTS_EACH: u32 = 4;
+
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let span = PORTS.end - PORTS.start;
-    let first = std::process::id().wrapping_mul(37);
+    let first = std::process::id().wrapping_mul(148);
     for _ in 0..span {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = (PORTS.start + first.wrapping_add(step) % span) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
+        let step = NEXT.fetch_add(PORTS_EACH, Ordering::Relaxed);
+        let port = PORTS.start + first.wrapping_add(step) % span;
+        let is_free = |port: u32| TcpListener::bind(("127.0.0.1", port as u16)).is_ok();
+        if (port..port + PORTS_EACH).all(is_free) {
+            return port as u16;
         }
     }
     panic!("no free port in {PORTS:?}");
@@ -77,6 +97,8 @@ pub struct Process {
     child: Child,
     lines: Receiver<String>,
     errors: Arc<Mutex<String>>,
+    /// Ends when all of the standard error is in `errors`.
+    error_reader: Option<JoinHandle<()>>,
 }
 
 impl Process {
@@ -97,14 +119,14 @@ impl Process {
         });
         let errors = Arc::new(Mutex::new(String::new()));
         let kept = errors.clone();
-        std::thread::spawn(move || {
+        let error_reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(count @ 1..) = error_output.read(&mut buffer) {
                 let text = String::from_utf8_lossy(&buffer[..count]);
                 kept.lock().expect("no panic holds it").push_str(&text);
             }
         });
-        Process { child, lines, errors }
+        Process { child, lines, errors, error_reader: Some(error_reader) }
     }
 
     /// The first line that begins with `prefix`.
@@ -118,7 +140,10 @@ impl Process {
                 Err(RecvTimeoutError::Timeout) => {
                     self.fail(&format!("no `{prefix}` in {within:?}"))
                 }
-                Err(RecvTimeoutError::Disconnected) => self.fail(&format!("ended, no `{prefix}`")),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.reap();
+                    self.fail(&format!("ended, no `{prefix}`"))
+                }
             }
         }
     }
@@ -136,7 +161,16 @@ impl Process {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        self.child.wait().expect("a status")
+        self.reap()
+    }
+
+    /// Waits for a process whose output has ended, and for all it said.
+    fn reap(&mut self) -> ExitStatus {
+        let status = self.child.wait().expect("a status");
+        if let Some(reader) = self.error_reader.take() {
+            reader.join().expect("a reader that does not panic");
+        }
+        status
     }
 
     pub fn signal(&self, signal: i32) {

@@ -12,8 +12,9 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, Headers, Message, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer};
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const CODECS: [&str; 5] = ["none", "gzip", "snappy", "lz4", "zstd"];
@@ -34,8 +35,17 @@ pub struct Place {
     pub offset: i64,
 }
 
-/// The first timestamp of `records`.
-pub const BEGIN_MS: i64 = 1_700_000_000_000;
+/// The first timestamp of `records`: an hour ago, so that no retention touches them.
+pub fn begin_ms() -> i64 {
+    static BEGIN: OnceLock<i64> = OnceLock::new();
+    *BEGIN.get_or_init(|| now_ms() - 3_600_000)
+}
+
+pub fn now_ms() -> i64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed().expect("a clock after 1970");
+    since.as_millis() as i64
+}
+
 /// The time between two of `records`.
 pub const STEP_MS: i64 = 10;
 
@@ -56,7 +66,7 @@ pub fn records(count: usize) -> Vec<Record> {
                     header("null", None),
                     header("twice", Some(b"again".to_vec())),
                 ],
-                timestamp_ms: BEGIN_MS + number as i64 * STEP_MS,
+                timestamp_ms: begin_ms() + number as i64 * STEP_MS,
             }
         })
         .collect()
@@ -152,6 +162,17 @@ pub fn consumer(address: &str) -> BaseConsumer {
 
 /// Every record of the topic's partitions from the beginning, ordered by place.
 pub fn consume(address: &str, topic: &str, partitions: i32) -> Vec<(Place, Record)> {
+    consume_at_least(address, topic, partitions, 0)
+}
+
+/// Goes on at the ends until there are `least` records: those sent without acks=all appear when
+/// they are committed, a little after their acknowledgement.
+pub fn consume_at_least(
+    address: &str,
+    topic: &str,
+    partitions: i32,
+    least: usize,
+) -> Vec<(Place, Record)> {
     let consumer = consumer(address);
     let mut assignment = TopicPartitionList::new();
     for partition in 0..partitions {
@@ -160,14 +181,14 @@ pub fn consume(address: &str, topic: &str, partitions: i32) -> Vec<(Place, Recor
     }
     consumer.assign(&assignment).expect("an assignment");
     let mut found = Vec::new();
-    let mut open = partitions;
-    while open > 0 {
+    let mut ended = BTreeSet::new();
+    while ended.len() < partitions as usize || found.len() < least {
         match consumer.poll(PATIENCE).expect("a record or the end of a partition") {
             Ok(message) => {
                 let place = Place { partition: message.partition(), offset: message.offset() };
                 found.push((place, record(&message)));
             }
-            Err(KafkaError::PartitionEOF(_)) => open -= 1,
+            Err(KafkaError::PartitionEOF(partition)) => drop(ended.insert(partition)),
             Err(error) => panic!("consuming {topic}: {error}"),
         }
     }

@@ -185,7 +185,7 @@ fn every_offered_version_of_the_data_path_is_served() {
     };
     let mut end = 0;
     for version in range(0, 12).filter(|version| *version >= 3) {
-        let request = wire::produce_request(&topic, 1, wire::batch(&["a"], NOBODY));
+        let request = wire::produce_request(&topic, -1, wire::batch(&["a"], NOBODY));
         let answer: <ProduceRequest as kafka_protocol::protocol::Request>::Response =
             wire.ask(version, &request);
         let seen = &answer.responses[0].partition_responses[0];

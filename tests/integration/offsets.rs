@@ -2,7 +2,7 @@
 
 use crate::broker::{only_own, topic, Broker};
 use crate::client::{
-    consumer, create_topic, produce, records, BEGIN_MS, CODECS, PATIENCE, STEP_MS,
+    begin_ms, consumer, create_topic, produce, records, CODECS, PATIENCE, STEP_MS,
 };
 use crate::wire::{self, name, Wire, NOBODY};
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
@@ -14,12 +14,12 @@ use kafka_protocol::messages::{BrokerId, ListOffsetsRequest, OffsetForLeaderEpoc
 use rdkafka::consumer::Consumer;
 use rdkafka::{Offset, TopicPartitionList};
 
-const EARLIEST: i64 = -2;
-const LATEST: i64 = -1;
+pub const EARLIEST: i64 = -2;
+pub const LATEST: i64 = -1;
 const MAX_TIMESTAMP: i64 = -3;
 const OFFSET_OUT_OF_RANGE: i16 = 1;
 
-fn ask(wire: &mut Wire, topic: &str, timestamp: i64) -> ListOffsetsPartitionResponse {
+pub fn ask(wire: &mut Wire, topic: &str, timestamp: i64) -> ListOffsetsPartitionResponse {
     let partition = ListOffsetsPartition::default()
         .with_partition_index(0)
         .with_current_leader_epoch(-1)
@@ -49,13 +49,13 @@ fn a_time_leads_to_its_exact_record() {
             assert_eq!(seen, expect, "{codec} at {timestamp_ms}");
         };
         check(0, Offset::Offset(0));
-        check(BEGIN_MS, Offset::Offset(0));
+        check(begin_ms(), Offset::Offset(0));
         for number in [1, 99, 100, 101, 500, 998, 999] {
-            let at = BEGIN_MS + number * STEP_MS;
+            let at = begin_ms() + number * STEP_MS;
             check(at, Offset::Offset(number));
             check(at - STEP_MS + 1, Offset::Offset(number));
         }
-        check(BEGIN_MS + 1_000 * STEP_MS, Offset::End);
+        check(begin_ms() + 1_000 * STEP_MS, Offset::End);
     }
 }
 

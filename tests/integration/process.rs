@@ -38,7 +38,11 @@ fn a_stop_ends_with_status_0() {
         }
         process.signal(signal);
         assert_eq!(process.end(SOON).code(), Some(0), "{}", process.errors());
-        assert!(TcpStream::connect(&address).is_err(), "nobody listens any more");
+        // The kernel gives up the sockets of an io_uring a little after its owner.
+        let deadline = Instant::now() + SOON;
+        while TcpStream::connect(&address).is_ok() {
+            assert!(Instant::now() < deadline, "somebody still listens");
+        }
     }
 }
 

@@ -1,7 +1,10 @@
 //! What a producer sends is what a consumer gets: every codec, every acks, idempotent or not.
 
 use crate::broker::{topic, Broker};
-use crate::client::{assert_same, consume, create_topic, placed, produce, records, Place, CODECS};
+use crate::client::{
+    assert_same, consume, consume_at_least, create_topic, now_ms, placed, produce, records, Place,
+    CODECS,
+};
 
 const COUNT: usize = 1_000;
 const PARTITIONS: i32 = 3;
@@ -17,7 +20,7 @@ fn records_come_back_in_every_codec() {
             let sent = records(COUNT);
             let settings = [("compression.codec", codec), ("acks", acks)];
             let places = produce(&broker.address, &topic, &sent, &settings);
-            let seen = consume(&broker.address, &topic, PARTITIONS);
+            let seen = consume_at_least(&broker.address, &topic, PARTITIONS, COUNT);
             assert_same(&seen, &placed(&places, &sent), &what);
         }
     }
@@ -34,7 +37,7 @@ fn unacknowledged_records_come_back_in_order() {
         // Nothing was acknowledged: a record that is, on a later connection, closes the flight.
         let last = records(1);
         let fence = produce(&broker.address, &topic, &last, &[("acks", "all")]);
-        let seen = consume(&broker.address, &topic, 1);
+        let seen = consume_at_least(&broker.address, &topic, 1, COUNT + 1);
         if fence[0].offset == COUNT as i64 {
             let places: Vec<Place> =
                 (0..COUNT as i64).map(|offset| Place { partition: 0, offset }).collect();
@@ -102,9 +105,4 @@ fn a_log_append_time_topic_stamps_records_itself() {
         assert!((before..=now_ms()).contains(&seen.timestamp_ms), "{}", seen.timestamp_ms);
         assert_eq!((&seen.key, &seen.value), (&sent.key, &sent.value));
     }
-}
-
-fn now_ms() -> i64 {
-    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock after 1970");
-    since.as_millis() as i64
 }

@@ -3,7 +3,7 @@
 //! Messages are encoded by the `kafka-protocol` crate; frames are put together here.
 
 use crate::broker::Broker;
-use crate::client::PATIENCE;
+use crate::client::{begin_ms, PATIENCE};
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::indexmap::IndexMap;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
@@ -157,7 +157,7 @@ pub fn batch(values: &[&str], producer: Identity) -> Bytes {
         offset: number as i64,
         // Consecutive also for nobody, or the encoder makes a batch of each record.
         sequence: producer.sequence + number as i32,
-        timestamp: 1_700_000_000_000 + number as i64,
+        timestamp: begin_ms() + number as i64,
         key: None,
         value: Some(Bytes::copy_from_slice(value.as_bytes())),
         headers: IndexMap::new(),

@@ -91,9 +91,11 @@ fn what_only_looks_like_a_violation_passes() {
         assert_eq!(rules_broken(path, body), [""; 0], "{path}: {body}");
     };
     check("src/a.rs", "// todo!() and unsafe and _ => are words here\n");
+    check("src/a.rs", &format!("//! | 0..4 | {} |\n", "x".repeat(98)));
     check("src/a.rs", "fn f() { g(\"unsafe { dbg!() }\"); }");
     check("src/a.rs", "fn f(&mut self, a: u8, b: u8, c: u8, d: u8, e: (u8, u8)) {}");
     check("src/a.rs", "fn f() { std::thread::sleep(ONE); }");
+    check("perf/src/a.rs", "fn f() { std::thread::sleep(ONE); }");
     check("src/handlers/a.rs", "    _ => 1,");
     check("src/errors.rs", "use kafka_protocol::ResponseError;\nA { code: _ } => 1,");
     check("src/runtime.rs", "use glommio::LocalExecutorBuilder;");

@@ -56,7 +56,8 @@ impl Source {
 
     /// The blanked lines of tests: the test module, or all of a file of tests.
     pub fn test_code(&self) -> impl Iterator<Item = (usize, &str)> {
-        let from = if self.is_product() { self.product_lines } else { 0 };
+        // `benches/` and `perf/` may wait to measure; their tests may not.
+        let from = if self.is_under(&["tests/"]) { 0 } else { self.product_lines };
         self.code_lines().skip(from)
     }
 

@@ -1,8 +1,8 @@
 //! What of a log is on stable storage, and when the next sync is due.
 //!
-//! Pure bookkeeping: `Log` tells it of appends and finished syncs and asks it what to sync next. One
-//! sync is in flight at a time; whatever is appended meanwhile rides on the next one, so the cost of
-//! a sync is shared by all partitions of the log.
+//! Pure bookkeeping: `Log` tells it of appends and finished syncs and asks it what to sync next.
+//! One sync is in flight at a time; whatever is appended meanwhile rides on the next one, so the
+//! cost of a sync is shared by all partitions of the log.
 
 use super::settings::LogSettings;
 use crate::ids::{DenseId, Offset, Position};

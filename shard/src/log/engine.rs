@@ -223,6 +223,12 @@ impl Log {
         Some(self.partitions.get(id)?.offsets(self.spec.run))
     }
 
+    /// Whether some of a partition's records lie in a segment that takes no more appends.
+    pub fn reaches_back(&self, id: DenseId) -> bool {
+        let first = self.partitions.get(id).and_then(|partition| partition.runs().front());
+        first.is_some_and(|run| run.segment < self.open.number)
+    }
+
     /// Kafka's OffsetForLeaderEpoch: the largest epoch not above `epoch`, and where it ends.
     pub fn end_of_epoch(&self, id: DenseId, epoch: LeaderEpoch) -> Option<(LeaderEpoch, Offset)> {
         let partition = self.partitions.get(id)?;
@@ -337,7 +343,7 @@ impl Log {
         }
         let bind_bytes = if self.open.index.is_bound(id) { 0 } else { super::upkeep::BIND_FRAME };
         let end = u64::from(self.open.next_at()) + bind_bytes + frame_bytes;
-        if self.fits_here(end, internal) {
+        if self.fits_here(end, internal) && !self.is_outgrown() {
             return Ok(());
         }
         self.roll(frame_bytes, now)
@@ -380,7 +386,10 @@ impl Log {
         };
         let entry = if stored.side.is_some() { entry.in_side_file() } else { entry };
         self.open.index.push(id, entry);
-        stored.side.into_iter().for_each(|file| self.open.index.push_side(file));
+        if let Some(file) = stored.side {
+            self.open.index.push_side(file);
+            self.open.side_bytes += u64::from(entry.batch_bytes);
+        }
         let position = self.open.position();
         let (segment, run) = (self.open.number, self.spec.run);
         let producers_max = self.spec.settings.producers_max;

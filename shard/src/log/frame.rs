@@ -1,8 +1,8 @@
 //! The frame: what one append puts into a segment.
 //!
 //! Written by `writer`, read back by `scan` (recovery) and skipped over by readers, who go straight
-//! to the batch behind the header by way of the index. All numbers are little endian; the batch of a
-//! data frame is Kafka's own bytes, big endian, and starts 64 bytes into the frame.
+//! to the batch behind the header by way of the index. All numbers are little endian; the batch of
+//! a data frame is Kafka's own bytes, big endian, and starts 64 bytes into the frame.
 //!
 //! | bytes | field | meaning |
 //! |---|---|---|

@@ -1,8 +1,8 @@
 //! The index of a segment: where each partition's batches lie in it.
 //!
 //! Grown in memory while the segment is open; when it is sealed a job writes it as
-//! `<segment>.idx`. Readers of warm segments use the one in memory, jobs that read cold segments the
-//! file, recovery its directory. It can always be made again from the segment.
+//! `<segment>.idx`. Readers of warm segments use the one in memory, jobs that read cold segments
+//! the file, recovery its directory. It can always be made again from the segment.
 //!
 //! File, little endian, three parts:
 //!

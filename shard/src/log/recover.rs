@@ -4,9 +4,9 @@
 //! copied into a new segment that appears whole or not at all; only then is the old tail cut off.
 //! The page cache may hold what the disk has lost, so nothing beyond the mark is trusted in place.
 //!
-//! Worked example: segment 7 holds the last mark at byte 9,000 and whole frames up to 12,000, then a
-//! torn one. The frames in 9,000..12,000 become segment 8, whose link says "7 ends at 9,000". Segment
-//! 9 takes the appends. Whatever the rest of 7 holds does not exist any more.
+//! Worked example: segment 7 holds the last mark at byte 9,000 and whole frames up to 12,000, then
+//! a torn one. The frames in 9,000..12,000 become segment 8, whose link says "7 ends at 9,000".
+//! Segment 9 takes the appends. Whatever the rest of 7 holds does not exist any more.
 
 use super::chain::{io_error, open_link, read_chain, read_whole, Chain, OpenError};
 use super::commit::Commit;
@@ -15,7 +15,7 @@ use super::frame::{encode_bind, next_page, next_slot, FrameHeader, Kind};
 use super::frame::{BATCH_PREFIX_BYTES, BIND_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES, SIDE_BYTES};
 use super::header::{segment_name, Predecessor, SegmentHeader, FRAMES_START};
 use super::index::{IndexStamp, SegmentIndex};
-use super::jobs::{affordable, give_up_reserve};
+use super::jobs::{affordable, give_up_reserve, Work};
 use super::replay::{Cut, Effect, Found, Replay, Walked};
 use super::segments::{IndexFile, Open, Sealed, Segments};
 use super::settings::LogSpec;
@@ -475,6 +475,7 @@ fn assemble(
         spec,
     };
     log.write_missing_indexes();
+    log.push_job(Work::Reserve);
     if log.segments.count() > 0 {
         log.checkpoints.want();
     }

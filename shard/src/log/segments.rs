@@ -24,6 +24,8 @@ pub struct Open {
     pub align_next: bool,
     /// Partitions with batches here that are not below their log start.
     pub live: u32,
+    /// Bytes of the side files the segment refers to.
+    pub side_bytes: u64,
     /// Pages up to here are present or being made so.
     pub prefaulted: u32,
 }
@@ -41,12 +43,19 @@ impl Open {
             end: super::header::FRAMES_START,
             align_next: false,
             live: 0,
+            side_bytes: 0,
             prefaulted: 0,
         }
     }
 
     pub fn capacity(&self) -> u32 {
         u32::try_from(self.writer.map().bytes()).expect("segments are below 4 GiB")
+    }
+
+    /// How full the segment counts as. Side files weigh a quarter: a segment goes with all of its
+    /// own, so they must not pile up behind one, nor leave it nearly empty.
+    pub fn filled(&self) -> u64 {
+        u64::from(self.end) + self.side_bytes / 4
     }
 
     /// Where the next frame starts.

@@ -88,7 +88,7 @@ impl Default for LogSettings {
             mark_idle_ms: 200,
             sync_stall_ms: 1000,
             prefault_bytes_max: 32 << 20,
-            retention_check_ms: 5000,
+            retention_check_ms: 300_000,
             producers_max: 10_000,
             producer_expiry_ms: 24 * 3600 * 1000,
         }

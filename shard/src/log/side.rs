@@ -113,7 +113,8 @@ impl Log {
 }
 
 /// Reads the batch a side frame stands for, with the header of the frame in place of the one sent.
-/// `frame` is the segment's file and where the frame's payload starts. False: not what it should be.
+/// `frame` is the segment's file and where the frame's payload starts. False: not what it should
+/// be.
 pub(super) fn read(
     disk: &dyn Disk,
     segment: &Path,

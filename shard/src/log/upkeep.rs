@@ -1,7 +1,7 @@
 //! What a log does beside appending: syncs, segments, marks, checkpoints, retention.
 //!
-//! `Log::tick` looks at what is due and turns it into jobs; nothing here blocks. Work that grows with
-//! the number of partitions is done in slices.
+//! `Log::tick` looks at what is due and turns it into jobs; nothing here blocks. Work that grows
+//! with the number of partitions is done in slices.
 
 use super::checkpoint::{self, CheckpointEntry, CheckpointHeader};
 use super::engine::{AppendError, Failure, Log, Now, Progress};
@@ -232,7 +232,7 @@ impl Log {
     /// Prepares the next segment when the open one is half full, and again after a failure.
     fn plan_next(&mut self, now: Now) {
         let wanted = match self.next.state {
-            State::None => self.open.end >= self.open.capacity() / 2,
+            State::None => self.open.filled() >= u64::from(self.open.capacity() / 2),
             State::Failed { at_us } => now.mono_us.saturating_sub(at_us) >= PREPARE_AGAIN_US,
             State::Preparing | State::Ready(_) => false,
         };
@@ -281,6 +281,12 @@ impl Log {
             _ => KEPT_FOR_INTERNAL.min(u64::from(self.open.capacity()) / 8),
         };
         end + kept.max(MARK_ROOM) <= u64::from(self.open.capacity())
+    }
+
+    /// Whether the side files of the open segment call for the next one, and it is there.
+    pub(super) fn is_outgrown(&self) -> bool {
+        let full = self.open.filled() >= u64::from(self.open.capacity());
+        full && matches!(self.next.state, State::Ready(_))
     }
 
     /// Seals the open segment and goes on in the next one.

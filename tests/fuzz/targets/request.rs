@@ -1,7 +1,8 @@
 //! Bodies of offered APIs: the first two bytes choose API and version, the rest is the body.
 //!
 //! What the guard lets pass must decode to its last byte, within the memory the guard promised.
-//! Run with `RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir tests/fuzz request -- -malloc_limit_mb=64`.
+//! Run with
+//! `RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir tests/fuzz request -- -malloc_limit_mb=64`.
 #![no_main]
 
 use basalt::protocol::api::Api;

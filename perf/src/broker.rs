@@ -1,0 +1,132 @@
+//! The broker under measurement: started here and ended by its pid, or one that runs already.
+
+use crate::error::PerfError;
+use nix::sys::signal::{kill, Signal};
+use nix::unistd::Pid;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{channel, Receiver};
+use std::time::{Duration, Instant};
+
+const READY_WITHIN: Duration = Duration::from_secs(60);
+const STOPPED_WITHIN: Duration = Duration::from_secs(30);
+
+/// How to start Basalt.
+#[derive(Clone, Debug)]
+pub struct Starter {
+    pub binary: PathBuf,
+    /// Data directories are made in here.
+    pub root: PathBuf,
+    /// More arguments for `basalt serve`.
+    pub flags: Vec<String>,
+}
+
+/// A broker that answers.
+#[derive(Debug)]
+pub struct Broker {
+    pub address: String,
+    pub pid: u32,
+    /// Where `/metrics` is.
+    pub http: Option<String>,
+    /// From the start of the process to its ready line.
+    pub ready: Duration,
+    child: Option<Child>,
+}
+
+impl Starter {
+    /// A data directory of its own, gone when the value is dropped.
+    pub fn data_dir(&self) -> Result<tempfile::TempDir, PerfError> {
+        fs::create_dir_all(&self.root).map_err(PerfError::file(&self.root))?;
+        tempfile::tempdir_in(&self.root).map_err(PerfError::file(&self.root))
+    }
+
+    /// Starts a broker on `data` and waits until it is ready.
+    pub fn start(&self, data: &Path) -> Result<Broker, PerfError> {
+        if !self.binary.exists() {
+            return Err(PerfError::NoBroker { path: self.binary.clone() });
+        }
+        let (address, http) = (free_address()?, free_address()?);
+        let log = self.root.join("broker.log");
+        let errors = File::create(&log).map_err(PerfError::file(&log))?;
+        let mut command = Command::new(&self.binary);
+        command.arg("serve").arg("--data-dir").arg(data);
+        command.args(["--listen", &address, "--http", &http]).args(&self.flags);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
+        let started = Instant::now();
+        let program = self.binary.display().to_string();
+        let mut child = command.spawn().map_err(PerfError::run(program))?;
+        let ready = ready_line(&mut child).recv_timeout(READY_WITHIN).is_ok();
+        let pid = child.id();
+        let (ready_after, child) = (started.elapsed(), Some(child));
+        let broker = Broker { address, pid, http: Some(http), ready: ready_after, child };
+        if ready {
+            return Ok(broker);
+        }
+        drop(broker);
+        Err(PerfError::NotReady { said: fs::read_to_string(&log).unwrap_or_default() })
+    }
+}
+
+/// Reads the broker's output to its end, and says when the ready line has come.
+fn ready_line(child: &mut Child) -> Receiver<()> {
+    let (sender, receiver) = channel();
+    if let Some(out) = child.stdout.take() {
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if line.starts_with("ready ") {
+                    // Nobody listens any more when this came too late.
+                    let _ = sender.send(());
+                }
+            }
+        });
+    }
+    receiver
+}
+
+/// An address nobody listens on right now.
+fn free_address() -> Result<String, PerfError> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(PerfError::run("bind"))?;
+    Ok(listener.local_addr().map_err(PerfError::run("bind"))?.to_string())
+}
+
+impl Broker {
+    /// One that was started by somebody else.
+    pub fn running(address: String, pid: u32, http: Option<String>) -> Broker {
+        Broker { address, pid, http, ready: Duration::ZERO, child: None }
+    }
+
+    /// Asks the broker to stop and waits for its end.
+    pub fn stop(mut self) -> Result<(), PerfError> {
+        let Some(mut child) = self.child.take() else {
+            return Ok(());
+        };
+        let _ = kill(Pid::from_raw(self.pid as i32), Signal::SIGTERM);
+        let since = Instant::now();
+        while since.elapsed() < STOPPED_WITHIN {
+            if child.try_wait().map_err(PerfError::run("wait"))?.is_some() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.child = Some(child);
+        Err(PerfError::NotStopped { pid: self.pid, seconds: STOPPED_WITHIN.as_secs() })
+    }
+
+    /// Ends the broker without a word, as `kill -9` does.
+    pub fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

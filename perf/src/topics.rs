@@ -1,0 +1,72 @@
+//! Topics made and deleted through librdkafka's admin client.
+
+use crate::error::PerfError;
+use futures_lite::future::block_on;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication, TopicResult};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::ClientConfig;
+use rdkafka::producer::{BaseProducer, Producer};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Topics {
+    admin: AdminClient<DefaultClientContext>,
+    address: String,
+}
+
+impl Topics {
+    pub fn at(address: &str) -> Result<Topics, PerfError> {
+        let admin = ClientConfig::new().set("bootstrap.servers", address).create()?;
+        Ok(Topics { admin, address: address.to_string() })
+    }
+
+    /// Makes a topic and waits until its partitions have leaders.
+    pub fn create(
+        &self,
+        name: &str,
+        partitions: i32,
+        settings: &[(&str, &str)],
+    ) -> Result<(), PerfError> {
+        let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        for (key, value) in settings {
+            topic = topic.set(key, value);
+        }
+        let options = options();
+        let results = block_on(self.admin.create_topics([&topic], &options))?;
+        check(results)?;
+        self.wait_for_leaders(name, partitions)
+    }
+
+    pub fn delete(&self, name: &str) -> Result<(), PerfError> {
+        check(block_on(self.admin.delete_topics(&[name], &options()))?)
+    }
+
+    fn wait_for_leaders(&self, name: &str, partitions: i32) -> Result<(), PerfError> {
+        let mut config = ClientConfig::new();
+        let client: BaseProducer = config.set("bootstrap.servers", &self.address).create()?;
+        let since = Instant::now();
+        loop {
+            let metadata = client.client().fetch_metadata(Some(name), PATIENCE)?;
+            let led = |topic: &rdkafka::metadata::MetadataTopic| {
+                topic.partitions().iter().filter(|p| p.leader() >= 0).count() as i32
+            };
+            if metadata.topics().first().map_or(0, led) >= partitions || since.elapsed() > PATIENCE
+            {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn options() -> AdminOptions {
+    AdminOptions::new().request_timeout(Some(PATIENCE)).operation_timeout(Some(PATIENCE))
+}
+
+fn check(results: Vec<TopicResult>) -> Result<(), PerfError> {
+    match results.into_iter().find_map(Result::err) {
+        Some((topic, code)) => Err(PerfError::Topic { topic, code }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,284 @@
+//! Whole cores over a simulated disk, asked through the door of the last one.
+
+use super::front::{
+    AppendItem, AppendRefusal, AppendWait, Appending, Cores, Found, PartitionAt, PartitionRefusal,
+    ReadItem, ReadRequest, TimeItem, TimeTarget, Until, WatchItem,
+};
+use super::*;
+use crate::catalog::{Answer, Command, Machine, NewTopic, Rules, Topic, TopicRef, DEFAULT_VIEW};
+use crate::config::Config;
+use crate::runtime::{self, Stops};
+use futures_channel::oneshot;
+use futures_lite::future::poll_once;
+use shard::batch::{BatchBuilder, NewRecord};
+use shard::disk::sim::{Fault, Op, SimDisk};
+use shard::disk::Disk;
+use shard::ids::{LeaderEpoch, LogId, Offset, Timestamp};
+use shard::log::{Log, LogSettings, LogSpec, Now};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+use uuid::Uuid;
+
+fn open_logs(disk: &Arc<dyn Disk>, ids: &[LogId], settings: &LogSettings) -> Vec<(LogId, Log)> {
+    ids.iter()
+        .map(|id| {
+            let spec = LogSpec {
+                dir: format!("/data/logs/{id}").into(),
+                id: *id,
+                cluster: Uuid::nil(),
+                run: LeaderEpoch(1),
+                settings: settings.clone(),
+                salvage: false,
+            };
+            (*id, Log::open(disk.clone(), spec, 7, Now::default()).expect("opens").0)
+        })
+        .collect()
+}
+
+type Body = Box<dyn FnOnce(Door) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
+/// Runs `body` on the last of `cores` cores, each with a log, and stops them when it is done.
+fn on_cores(cores: usize, disk: &SimDisk, settings: LogSettings, body: Body) {
+    // Signals are taken over once in the process.
+    static STOPS: OnceLock<Mutex<Stops>> = OnceLock::new();
+    let stops = STOPS.get_or_init(|| Mutex::new(Stops::new().expect("signals")));
+    let started = Instant::now();
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let ids: Vec<LogId> = (0..cores as u32).map(LogId).collect();
+    let logs = open_logs(&disk, &ids, &settings);
+    let (lanes, threads) = Lanes::start(ids.clone(), 1).expect("threads");
+    let rules = Rules {
+        config: Arc::new(Config::default()),
+        logs: ids.iter().map(|id| id.0).collect(),
+        brokers: vec![1],
+    };
+    let machine = Machine::new(rules).expect("the defaults are right");
+    let image = machine.image();
+    let sides = Arc::new(logs.iter().map(|(id, log)| (*id, log.sides())).collect());
+    let (mut keeper, mut body, quiet) = (Some(Keeper::new(machine)), Some(body), Quiet::default());
+    // Dropped when the body is done, which ends the other cores.
+    let (running, mut ended): (Vec<_>, Vec<_>) =
+        (1..cores).map(|_| oneshot::channel::<()>()).unzip();
+    let mut running = Some(running);
+    let mut starts = Vec::new();
+    for ((id, log), ends) in logs.into_iter().zip(mesh(cores)) {
+        let (to_home, from_home) = home();
+        let parts = CoreParts {
+            id: id.0 as usize,
+            cores,
+            logs: vec![(id, log)],
+            image: image.clone(),
+            settings_of: Arc::new(|topic: &Topic| topic.settings.partition(false)),
+            lanes: lanes.clone(),
+            home: to_home,
+            sides: Arc::clone(&sides),
+            started,
+        };
+        let (keeper, quiet) = (keeper.take(), quiet.clone());
+        let last = starts.len() + 1 == cores;
+        let work = if last { body.take().zip(running.take()) } else { None };
+        let over = ended.pop();
+        starts.push(move || async move {
+            let core = Core::new(parts, keeper);
+            let life = Life::begin(core.clone(), ends, from_home, || true).await;
+            if let Some((body, running)) = work {
+                body(Door(core)).await;
+                drop(running);
+            } else if let Some(over) = over {
+                let _: Result<(), _> = over.await;
+            }
+            life.end(quiet).await;
+        });
+    }
+    drop(lanes);
+    let stops = stops.lock().expect("no test panics while it starts cores");
+    let cores = runtime::start(starts, false, &stops).expect("executors");
+    drop(stops);
+    cores.join().expect("no core died");
+    threads.join();
+}
+
+fn body<F: Future<Output = ()> + 'static>(run: impl FnOnce(Door) -> F + Send + 'static) -> Body {
+    Box::new(move |door| Box::pin(run(door)))
+}
+
+async fn create(door: &Door, name: &str, partitions: i32) -> Arc<Topic> {
+    let topic =
+        NewTopic { name: name.into(), partitions, replication_factor: -1, ..NewTopic::default() };
+    let (view, validate_only) = (DEFAULT_VIEW, false);
+    let command = Command::CreateTopics { view, topics: vec![topic], validate_only };
+    let answer = door.catalog(command).await.expect("the catalogue works");
+    assert!(matches!(&answer, Answer::Created(topics) if topics[0].result.is_ok()), "{answer:?}");
+    door.image().by_name(DEFAULT_VIEW, name).expect("seen here").clone()
+}
+
+fn at(topic: &Topic, partition: i32) -> PartitionAt {
+    let log = topic.log_of(partition).expect("it has this partition");
+    PartitionAt { log, key: topic.key(partition) }
+}
+
+fn item(door: &Door, at: PartitionAt, value_bytes: usize) -> AppendItem {
+    let value = vec![b'x'; value_bytes];
+    let timestamp = door.now();
+    let mut batch = BatchBuilder::new();
+    batch.push(&NewRecord { timestamp, value: Some(&value), ..NewRecord::default() });
+    let image = door.image();
+    let topic = image.by_id(at.key.view, at.key.topic).expect("there");
+    let rules = topic.settings.rules(Config::default().decompression_limits(), true);
+    AppendItem { at, records: batch.build().into(), rules }
+}
+
+type Answers = Vec<Result<front::Appended, AppendRefusal>>;
+
+async fn all(appending: Appending) -> Answers {
+    match appending {
+        Appending::Taken(answers) => answers.await,
+        Appending::Blocked(taken) => taken.await.await,
+    }
+}
+
+const COMMITTED: AppendWait = AppendWait::Committed { timeout_ms: 20_000 };
+
+fn read(at: PartitionAt, from: i64) -> ReadRequest {
+    let item = ReadItem { at, from: Offset(from), bytes_max: 1 << 20 };
+    ReadRequest { items: vec![item], bytes_max: 1 << 20, until: Until::HighWatermark }
+}
+
+#[test]
+fn a_door_serves_partitions_of_its_own_and_of_other_cores_alike() {
+    let disk = SimDisk::new(1);
+    on_cores(
+        2,
+        &disk,
+        LogSettings::default(),
+        body(|door| async move {
+            let topic = create(&door, "t", 2).await;
+            let (one, other) = (at(&topic, 0), at(&topic, 1));
+            assert_ne!(one.log, other.log);
+            for base in 0..3 {
+                let items = [other, one, other].map(|at| item(&door, at, 100)).to_vec();
+                let bases: Vec<i64> = all(door.append(items, COMMITTED))
+                    .await
+                    .into_iter()
+                    .map(|answer| answer.expect("appended").base_offset.0)
+                    .collect();
+                assert_eq!(bases, [2 * base, base, 2 * base + 1]);
+            }
+            for (at, end) in [(one, 3), (other, 6)] {
+                let offsets = door.offsets(vec![at]).await.remove(0).expect("known");
+                assert_eq!((offsets.log_start.0, offsets.high_watermark.0), (0, end));
+                let data = door.read(read(at, 1)).await.remove(0).expect("in range");
+                assert_eq!(data.slices.len() as i64, end - 1);
+                let beyond = door.read(read(at, end + 1)).await.remove(0);
+                assert_eq!(beyond.err(), Some(PartitionRefusal::OutOfRange));
+                let found = door.find_time(vec![TimeItem {
+                    at,
+                    target: TimeTarget::AtOrAfter(Timestamp(0)),
+                    until: Until::HighWatermark,
+                }]);
+                let found = found.await.remove(0).expect("known");
+                assert!(matches!(found, Some(Found { offset: Offset(0), .. })), "{found:?}");
+                let epoch = door.end_of_epoch(vec![(at, LeaderEpoch(1))]).await.remove(0);
+                assert_eq!(epoch, Ok(Some((LeaderEpoch(1), Offset(end)))));
+            }
+        }),
+    );
+}
+
+#[test]
+fn a_long_poll_wakes_when_any_partition_grows_or_goes() {
+    let disk = SimDisk::new(2);
+    on_cores(
+        2,
+        &disk,
+        LogSettings::default(),
+        body(|door| async move {
+            let topic = create(&door, "t", 2).await;
+            let places = [at(&topic, 0), at(&topic, 1)];
+            let watch = |seen: [i64; 2]| {
+                let items = places.iter().zip(seen);
+                let items = items.map(|(at, seen)| WatchItem {
+                    at: *at,
+                    seen: Offset(seen),
+                    until: Until::HighWatermark,
+                });
+                door.watch(items.collect())
+            };
+            for (grows, seen) in [(0, [0, 0]), (1, [1, 0])] {
+                let mut waiting = watch(seen);
+                assert!(poll_once(&mut waiting).await.is_none());
+                let appended =
+                    all(door.append(vec![item(&door, places[grows], 10)], COMMITTED)).await;
+                assert!(appended[0].is_ok());
+                waiting.await;
+            }
+            watch([0, 1]).await;
+            let waiting = watch([1, 1]);
+            let topics = vec![TopicRef::Name("t".into())];
+            let command = Command::DeleteTopics { view: DEFAULT_VIEW, topics };
+            door.catalog(command).await.expect("the catalogue works");
+            waiting.await;
+            let gone = door.offsets(places.to_vec()).await;
+            assert!(gone.iter().all(|answer| *answer == Err(PartitionRefusal::Unknown)));
+        }),
+    );
+}
+
+#[test]
+fn a_busy_log_takes_all_appends_in_their_order() {
+    let settings = LogSettings { unsynced_bytes_max: 64 << 10, ..LogSettings::default() };
+    let disk = SimDisk::new(3);
+    on_cores(
+        2,
+        &disk,
+        settings,
+        body(|door| async move {
+            let topic = create(&door, "t", 2).await;
+            for at in [at(&topic, 0), at(&topic, 1)] {
+                let mut blocked = 0;
+                let appends: Vec<Appending> = (0..40)
+                    .map(|_| door.append(vec![item(&door, at, 10_000)], COMMITTED))
+                    .inspect(|append| {
+                        blocked += usize::from(matches!(append, Appending::Blocked(_)))
+                    })
+                    .collect();
+                let here = door.0.owner(at.log) == door.0.id();
+                assert_eq!(blocked > 10, here, "{blocked} of 40 appends were held back");
+                for (base, append) in appends.into_iter().enumerate() {
+                    let answer = all(append).await.remove(0).expect("appended");
+                    assert_eq!(answer.base_offset.0, base as i64);
+                }
+            }
+        }),
+    );
+}
+
+#[test]
+fn a_failed_sync_fails_those_who_wait_and_leaves_committed_records_readable() {
+    let disk = SimDisk::new(4);
+    let faulty = disk.clone();
+    on_cores(
+        1,
+        &disk,
+        LogSettings::default(),
+        body(|door| async move {
+            let topic = create(&door, "t", 1).await;
+            let at = at(&topic, 0);
+            let append = |bytes| door.append(vec![item(&door, at, bytes)], COMMITTED);
+            assert!(all(append(10)).await[0].is_ok());
+            faulty.inject(Fault::Fail { op: Op::SyncMap, after: 0, errno: 5 });
+            let waiting = [append(20), append(30)];
+            for append in waiting {
+                assert_eq!(all(append).await, [Err(AppendRefusal::LogFailed)]);
+            }
+            assert_eq!(all(append(40)).await, [Err(AppendRefusal::LogFailed)]);
+            let data = door.read(read(at, 0)).await.remove(0).expect("readable");
+            assert_eq!((data.slices.len(), data.offsets.high_watermark.0), (1, 1));
+            assert!(door.0.log_counts()[0].failed);
+            let command = Command::TakeProducerIds { count: 1 };
+            assert!(door.catalog(command).await.is_err());
+        }),
+    );
+}
