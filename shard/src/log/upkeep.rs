@@ -17,8 +17,8 @@ use std::path::PathBuf;
 
 /// The most a bind frame takes, with the way to its slot.
 pub(super) const BIND_FRAME: u64 = (FRAME_HEADER_BYTES + BIND_BYTES + 8) as u64;
-/// What a mark takes at most, on a page of its own. Kept free in every segment: a stop in order must
-/// be able to say that all before it is durable.
+/// What a mark takes at most, on a page of its own. Kept free in every segment: a stop in order
+/// must be able to say that all before it is durable.
 const MARK_ROOM: u64 = 2 * PAGE_BYTES as u64;
 /// What a segment holds beside the one frame it may have been made for: header, bind frame, mark.
 pub(super) const ROOM_BESIDE: u64 = FRAMES_START as u64 + BIND_FRAME + MARK_ROOM;
