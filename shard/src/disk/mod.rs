@@ -54,12 +54,6 @@ pub trait Disk: Send + Sync + 'static {
     /// when it returns; the contents read as zeros. `ErrorKind::AlreadyExists` if it exists,
     /// `StorageFull` when the blocks cannot be had (no file is left behind then).
     fn create_map(&self, path: &Path, bytes: u64) -> io::Result<MapWriter>;
-    /// Says, before the first store into a map, that it will be synced many pages at a time: it may
-    /// then be cached in large folios, which cost less to fault and to write. Maps are made for
-    /// small syncs, where one stored byte in a large folio would write 2 MiB.
-    fn expect_bulk(&self, _map: &MapFile) -> io::Result<()> {
-        Ok(())
-    }
     /// Makes the pages of `[from, to)` present, so that the first stores into them do not fault.
     /// After an error a store there may be a SIGBUS.
     fn prefault(&self, map: &MapFile, from: u64, to: u64) -> io::Result<()>;

@@ -80,11 +80,6 @@ impl Disk for RealDisk {
         }
     }
 
-    fn expect_bulk(&self, map: &MapFile) -> io::Result<()> {
-        let region = map.region().ok_or(io::ErrorKind::InvalidInput)?;
-        region.advise(Advice::Normal)
-    }
-
     fn prefault(&self, map: &MapFile, from: u64, to: u64) -> io::Result<()> {
         let (region, from, bytes) = range(map, from, to)?;
         if bytes == 0 {

@@ -402,7 +402,6 @@ impl Log {
         let waits = partition.settings.flush == Flush::Commit;
         let touched = std::mem::replace(&mut partition.touched, true);
         self.open.live += u32::from(new_run);
-        self.open.commit_bytes += if waits { u64::from(entry.batch_bytes) } else { 0 };
         self.checkpoints.touched(id, touched);
         let last_offset = Offset(entry.end().0 - 1);
         if waits {

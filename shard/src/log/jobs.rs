@@ -42,7 +42,6 @@ pub(super) enum Work {
         bytes_min: u64,
         bytes: u64,
         prefault: u64,
-        bulk: bool,
     },
     Discard {
         map: MapWriter,
@@ -160,15 +159,12 @@ impl Job {
             Work::Sync { stretches } => Outcome::Synced(
                 stretches.iter().try_for_each(|s| disk.sync_map(&s.map, s.from, s.to)),
             ),
-            Work::Prepare { number, bytes_min, bytes, prefault, bulk } => {
+            Work::Prepare { number, bytes_min, bytes, prefault } => {
                 let path = self.dir.join(segment_name(number));
                 let made = disk
                     .space(&self.dir)
                     .and_then(|space| disk.create_map(&path, affordable(space, bytes_min, bytes)));
                 let result = made.and_then(|map| {
-                    if bulk {
-                        disk.expect_bulk(map.map())?;
-                    }
                     let ahead = prefault.min(map.map().bytes() as u64);
                     disk.prefault(map.map(), 0, ahead).map(|()| map)
                 });

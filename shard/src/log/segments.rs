@@ -26,8 +26,6 @@ pub struct Open {
     pub live: u32,
     /// Bytes of the side files the segment refers to.
     pub side_bytes: u64,
-    /// Bytes of batches that waited for a sync.
-    pub commit_bytes: u64,
     /// Pages up to here are present or being made so.
     pub prefaulted: u32,
 }
@@ -46,7 +44,6 @@ impl Open {
             align_next: false,
             live: 0,
             side_bytes: 0,
-            commit_bytes: 0,
             prefaulted: 0,
         }
     }
@@ -59,11 +56,6 @@ impl Open {
     /// own, so they must not pile up behind one, nor leave it nearly empty.
     pub fn filled(&self) -> u64 {
         u64::from(self.end) + self.side_bytes / 4
-    }
-
-    /// Whether hardly any batch waits for its sync, so that syncs are few and large.
-    pub fn is_bulk(&self) -> bool {
-        self.commit_bytes * 64 < u64::from(self.end)
     }
 
     /// Where the next frame starts.

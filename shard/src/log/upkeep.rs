@@ -211,10 +211,9 @@ impl Log {
         if self.prefault.running || enough {
             return;
         }
-        // A larger window when the last one was overtaken or used up at once, half when it lasted.
+        // Twice the window when the last one was used up at once, half when it lasted.
         let since_us = now.mono_us.saturating_sub(self.prefault.last_us);
         let window = match since_us {
-            _ if ahead == 0 => self.prefault.window.saturating_mul(4),
             0..50_000 => self.prefault.window * 2,
             50_000..1_000_000 => self.prefault.window,
             _ => self.prefault.window / 2,
@@ -252,7 +251,6 @@ impl Log {
             bytes_min: self.next.bytes_min.min(bytes_max),
             bytes: self.next.bytes.max(self.next.bytes_min).min(bytes_max),
             prefault: u64::from(self.prefault.window),
-            bulk: self.open.is_bulk(),
         });
     }
 
