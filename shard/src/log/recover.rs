@@ -461,6 +461,7 @@ fn assemble(
             number: parts.number,
             bytes: u64::from(spec.settings.segment_bytes_min),
             bytes_min: u64::from(PAGE_BYTES) + ROOM_BESIDE,
+            prefaulted: 0,
         },
         open: parts.open,
         next_sequence: finished.settled_sequence,
