@@ -22,6 +22,7 @@ use kafka_protocol::messages::produce_response::{
     BatchIndexAndErrorMessage, PartitionProduceResponse, TopicProduceResponse,
 };
 use kafka_protocol::messages::{ProduceRequest, ProduceResponse, TopicName};
+use kafka_protocol::protocol::StrBytes;
 use shard::batch::{
     BatchError, BatchHeader, Limits, RecordErrors, RecordFault, Rules, TimestampRule,
 };
@@ -103,9 +104,15 @@ fn plan(
             });
             partitions.push((partition.index, place));
         }
-        topics.push(PlannedTopic { name: topic.name, id: topic.topic_id, partitions });
+        topics.push(PlannedTopic { name: owned(&topic.name), id: topic.topic_id, partitions });
     }
     (items, Plan { header, acks: request.acks, topics })
+}
+
+/// A name of its own. The one in the request is a slice of the frame it came in: kept until the
+/// reply, it would keep the records' memory, and the connection could not receive into it again.
+fn owned(name: &TopicName) -> TopicName {
+    TopicName(StrBytes::from_string(name.to_string()))
 }
 
 fn find<'a>(
@@ -226,4 +233,19 @@ fn record_errors(refusal: &AppendRefusal) -> Vec<BatchIndexAndErrorMessage> {
             .with_batch_index_error_message(Some(super::text(fault.problem)))
     };
     listed.iter().map(message).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_name_does_not_keep_its_frame() {
+        let frame = Bytes::from(b"topic and then records".to_vec());
+        let name = TopicName(StrBytes::try_from(frame.slice(..5)).unwrap());
+        let kept = owned(&name);
+        drop(name);
+        assert_eq!(&**kept, "topic");
+        assert!(frame.is_unique());
+    }
 }

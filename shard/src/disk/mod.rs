@@ -11,7 +11,7 @@ mod real;
 pub mod sim;
 
 pub use check::{check_allocation, check_folio, AllocationCheck, FolioCheck};
-pub use map::{MapFile, MapWriter, SharedBytes};
+pub use map::{MapFile, MapWriter, SharedBytes, LARGE_STORE_BYTES};
 pub use real::RealDisk;
 
 use std::io;

@@ -71,7 +71,7 @@ impl Disk for RealDisk {
             .and_then(|region| file.sync_all().map(|()| region))
             .and_then(|region| sync_parent(path).map(|()| region));
         match region {
-            Ok(region) => Ok(MapWriter::new(MapFile::real(region, path.to_path_buf()))),
+            Ok(region) => Ok(MapWriter::new(MapFile::real(region, path.to_path_buf(), file))),
             Err(error) => {
                 // The first error is the one worth telling.
                 let _ = fs::remove_file(path);
@@ -273,6 +273,7 @@ fn file_system(dir: &Path) -> io::Result<libc::statvfs> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::LARGE_STORE_BYTES;
     use super::*;
     use std::io::ErrorKind;
 
@@ -311,6 +312,25 @@ mod tests {
         RealDisk.remove(&path).unwrap();
         assert_eq!(shared.len(), 6);
         assert_eq!(shared.place(), (path.as_path(), 5_000));
+    }
+
+    #[test]
+    fn large_and_small_stores_meet_in_one_page() {
+        let dir = directory();
+        let path = dir.path().join("00000001.seg");
+        let mut writer = RealDisk.create_map(&path, 1 << 20).unwrap();
+        let large: Vec<u8> = (0..LARGE_STORE_BYTES + 77).map(|at| (at % 251) as u8 + 1).collect();
+        let mut expect = vec![0; 1 << 20];
+        let mut at = 100;
+        for bytes in [&b"before"[..], &large, b"between", &large, b"after"] {
+            writer.store(at, bytes);
+            expect[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len() + 3;
+            writer.publish(at);
+        }
+        assert!(read(&path) == expect, "what was stored is in the file");
+        RealDisk.sync_map(writer.map(), 0, at as u64).unwrap();
+        assert!(read(&path) == expect);
     }
 
     #[test]

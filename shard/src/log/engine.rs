@@ -458,6 +458,7 @@ impl Log {
         let start = at as usize;
         self.open.writer.store(start, &front[..front_bytes]);
         self.open.writer.store(start + front_bytes, parts.body);
+        self.prefault.stored(parts.body.len());
         let end = start + front_bytes + parts.body.len();
         self.open.writer.publish(end);
         let bytes = (end - self.open.end as usize) as u64;

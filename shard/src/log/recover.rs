@@ -66,7 +66,11 @@ impl Log {
             random: seed,
             now,
             last: None,
-            recovered: Recovered { frames: replay.frames, ..Recovered::default() },
+            recovered: Recovered {
+                frames: replay.frames,
+                cuts: replay.cuts.clone(),
+                ..Recovered::default()
+            },
         };
         opening.last = opening.settled_end(&replay);
         opening.drop_unsettled(&mut replay);
@@ -461,6 +465,7 @@ fn assemble(
             number: parts.number,
             bytes: u64::from(spec.settings.segment_bytes_min),
             bytes_min: u64::from(PAGE_BYTES) + ROOM_BESIDE,
+            prefaulted: 0,
         },
         open: parts.open,
         next_sequence: finished.settled_sequence,

@@ -9,7 +9,7 @@ use super::frame::{BIND_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES};
 use super::header::{SegmentHeader, FRAMES_START};
 use super::jobs::{stretches, Stretch, Work};
 use super::segments::{IndexFile, Open};
-use crate::disk::MapWriter;
+use crate::disk::{MapWriter, LARGE_STORE_BYTES};
 use crate::ids::{DenseId, Offset, PartitionKey, Position, SegmentNumber, Timestamp};
 use crate::partition::Partition;
 use std::io;
@@ -29,6 +29,8 @@ const KEPT_FOR_INTERNAL: u64 = 256 << 10;
 /// fault on a page that has just been written.
 const ALIGN_AFTER_BYTES: u64 = 32 << 10;
 const PREFAULT_BYTES_MIN: u32 = 1 << 20;
+/// After so many bytes in small stores without a large one, pages are made ahead again.
+const SMALL_BYTES_MIN: u64 = 128 << 10;
 /// A failed preparation is tried again after this time.
 const PREPARE_AGAIN_US: u64 = 1_000_000;
 /// Partitions looked at in one tick by checkpoints and retention.
@@ -55,6 +57,8 @@ pub(super) struct Next {
     pub bytes: u64,
     /// What the batch at hand needs at least.
     pub bytes_min: u64,
+    /// How many of its pages are made present while it is prepared. Bytes.
+    pub prefaulted: u32,
 }
 
 /// How far ahead pages are made present.
@@ -63,11 +67,31 @@ pub(super) struct Prefault {
     pub window: u32,
     running: bool,
     last_us: u64,
+    /// Bytes of small stores since the last large one.
+    small_bytes: u64,
 }
 
 impl Prefault {
     pub fn new() -> Prefault {
-        Prefault { window: PREFAULT_BYTES_MIN, running: false, last_us: 0 }
+        Prefault {
+            window: PREFAULT_BYTES_MIN,
+            running: false,
+            last_us: 0,
+            small_bytes: SMALL_BYTES_MIN,
+        }
+    }
+
+    /// A body of so many bytes was stored.
+    pub fn stored(&mut self, bytes: usize) {
+        self.small_bytes = match bytes >= LARGE_STORE_BYTES {
+            true => 0,
+            false => self.small_bytes.saturating_add(bytes as u64),
+        };
+    }
+
+    /// Whether pages ahead are worth making: large stores bring their own.
+    fn pays(&self) -> bool {
+        self.small_bytes >= SMALL_BYTES_MIN
     }
 
     /// Prefaulting only saves time: a failure shows at the next sync if it matters.
@@ -208,7 +232,7 @@ impl Log {
         let (end, capacity) = (self.open.end, self.open.capacity());
         let ahead = self.open.prefaulted.saturating_sub(end);
         let enough = ahead >= self.prefault.window / 2 || self.open.prefaulted >= capacity;
-        if self.prefault.running || enough {
+        if self.prefault.running || enough || !self.prefault.pays() {
             return;
         }
         // Twice the window when the last one was used up at once, half when it lasted.
@@ -246,11 +270,12 @@ impl Log {
         self.next.number = SegmentNumber(number.0 + 1);
         self.next.state = State::Preparing;
         let bytes_max = u64::from(self.spec.settings.segment_bytes_max);
+        self.next.prefaulted = if self.prefault.pays() { self.prefault.window } else { 0 };
         self.push_job(Work::Prepare {
             number,
             bytes_min: self.next.bytes_min.min(bytes_max),
             bytes: self.next.bytes.max(self.next.bytes_min).min(bytes_max),
-            prefault: u64::from(self.prefault.window),
+            prefault: u64::from(self.next.prefaulted),
         });
     }
 
@@ -338,7 +363,7 @@ impl Log {
         self.next.bytes = (u64::from(self.open.capacity()) * 2).min(bytes_max);
         self.next.bytes_min = ROOM_BESIDE;
         let mut open = Open::start(map, &header);
-        open.prefaulted = self.prefault.window.min(open.capacity());
+        open.prefaulted = self.next.prefaulted.min(open.capacity());
         let sealed = std::mem::replace(&mut self.open, open).seal(self.next_sequence);
         self.segments.add(sealed);
         self.write_missing_indexes();
@@ -577,6 +602,16 @@ impl Log {
             }
         }
         (target > partition.log_start()).then_some(target)
+    }
+
+    /// Asks for a checkpoint of all that is known.
+    pub fn checkpoint(&mut self) {
+        self.checkpoints.want();
+    }
+
+    /// Whether no checkpoint is wanted or under way.
+    pub fn is_settled(&self) -> bool {
+        self.checkpoints.is_idle() && !self.checkpoints.wanted
     }
 
     /// One step towards a clean stop: everything synced, the mark written and synced too. True when

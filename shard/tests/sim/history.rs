@@ -130,6 +130,11 @@ impl Partition {
         self.batches.iter().filter(move |batch| batch.end > start && batch.end <= until)
     }
 
+    /// Whether consumers may see the batch, and its producer may be told.
+    pub fn is_visible(&self, batch: &Batch) -> bool {
+        batch.end <= self.high_watermark()
+    }
+
     /// The first visible record that `wanted` accepts by its time, as offset and time.
     pub fn find(&self, wanted: impl Fn(Timestamp) -> bool) -> Option<(Offset, Timestamp)> {
         let batch = self.visible().find(|batch| wanted(batch.timestamp))?;

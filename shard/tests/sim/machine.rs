@@ -207,7 +207,7 @@ impl Machine {
             flush: flushes[self.rng.below(4) as usize],
             retention_ms: self.rng.one_in(4).then(|| self.rng.between(1, 4_000) as i64),
             retention_bytes: self.rng.one_in(3).then(|| self.rng.between(1, 400_000)),
-            internal: false,
+            internal: self.rng.one_in(6),
         };
         self.history.attach(key, settings);
         let slot = &mut self.slots[slot];

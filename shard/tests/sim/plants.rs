@@ -4,10 +4,10 @@
 //! switches in the product; and damage of every kind below the mark, which must be refused or
 //! reported and never read as if nothing were wrong.
 
-use crate::for_seeds;
 use crate::history::{Batch, Ended, Read, Violation};
 use crate::machine::{Machine, Plant, Shape, Tally};
 use crate::reader;
+use crate::{for_seeds, number};
 use shard::disk::sim::{Fault, Rng, SimDisk, PAGE_BYTES, SECTOR_BYTES};
 use shard::disk::{Disk, Entry, MapFile, MapWriter, ReadFile, Space, WriteFile};
 use shard::ids::{DenseId, Offset, PartitionKey, Sequence};
@@ -306,7 +306,7 @@ fn salvage(machine: &mut Machine) -> Result<(), Violation> {
 
 #[test]
 fn a_damaged_log_opens_by_an_explicit_act_and_shows_nothing_else() {
-    let salvaged = found_by(SEEDS, |seed| {
+    let salvaged = found_by(number("BASALT_SIM_SEEDS").unwrap_or(SEEDS), |seed| {
         let (mut machine, place) = damaged(seed);
         let refused = machine.reopen().err()?;
         machine.end(Ended::Killed);
@@ -320,7 +320,7 @@ fn a_damaged_log_opens_by_an_explicit_act_and_shows_nothing_else() {
 #[test]
 fn damage_below_the_mark_is_refused_or_reported_and_never_read() {
     let (refused, reported, harmless) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    for_seeds(SEEDS * 3, |seed| {
+    for_seeds(number("BASALT_SIM_SEEDS").unwrap_or(SEEDS * 3), |seed| {
         let (mut machine, place) = damaged(seed);
         let outcome = machine.reopen();
         match &outcome {
