@@ -20,7 +20,10 @@ use std::sync::Arc;
 pub enum InspectError {
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} holds no segment files: name a segment, or a folder such as DATA/logs/0", .0.display())]
+    #[error(
+        "{} holds no segment files: name a segment, or a folder such as DATA/logs/0",
+        .0.display()
+    )]
     NoSegments(PathBuf),
     #[error("{} is no segment: {source}", path.display())]
     Header { path: PathBuf, source: HeaderError },

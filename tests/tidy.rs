@@ -69,6 +69,7 @@ const BROKER: &[&str] = &[
     "handlers",
     "http",
     "iceberg",
+    "inspect",
     "lib",
     "main",
     "metrics",
