@@ -23,7 +23,7 @@ use crate::preflight::{self, Cleared};
 use crate::runtime::{self, RuntimeError, Stop, Stops};
 use data::{Data, DataError};
 use futures_channel::oneshot;
-use logs::LogsError;
+pub use logs::{report, salvage, LogsError};
 use serving::CoreStart;
 use shard::disk::{Disk, RealDisk};
 use shard::ids::LogId;
@@ -67,12 +67,15 @@ pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), S
     let port_per_core = config.advertise == Advertise::PerCore;
     let listeners = net::bind(cleared.listen, threads.cores, port_per_core)?;
     let bound = addresses(&listeners)?;
-    let mut logs = logs::open(&disk, &data, &config.log_settings(), started)?;
+    let mut logs = logs::open(&disk, &data, &config.log_settings(), (started, false))?;
+    logs.iter().for_each(|opened| report(opened.id, &opened.recovered));
     let mut machine = machine(&config, &data, threads.cores)?;
-    if let Some((_, log)) = logs.first_mut() {
-        logs::read_catalog(&*disk, log, &mut machine).map_err(LogsError::from)?;
+    if let Some(first) = logs.first_mut() {
+        logs::read_catalog(&*disk, &mut first.log, &mut machine).map_err(LogsError::from)?;
     }
     logs::drop_deleted(&mut logs, &machine);
+    logs::refuse_missing(&logs, &machine)?;
+    let logs = logs.into_iter().map(|opened| (opened.id, opened.log)).collect();
     let (lanes, workers) = Lanes::start(data.logs.iter().map(|(id, _)| *id), threads.workers)
         .map_err(ServeError::Threads)?;
     let boards: Vec<Board> = (0..threads.cores).map(|_| Board::default()).collect();

@@ -13,6 +13,7 @@ pub mod cores;
 pub mod errors;
 pub mod handlers;
 pub mod http;
+pub mod inspect;
 pub mod metrics;
 pub mod net;
 pub mod preflight;

@@ -1,7 +1,6 @@
 //! The `basalt` binary: runs what the command line asks for.
 //!
 //! Whatever goes wrong ends in one line on standard error that says what to do, and status 1.
-//! Known gaps: `log dump` and `log salvage` are parsed only.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -9,6 +8,7 @@ use std::process::ExitCode;
 
 use basalt::cli::{Cli, Command, ConfigCommand, LogCommand, ServeArgs};
 use basalt::config::{Config, ConfigErrors};
+use basalt::inspect::{self, InspectError};
 use basalt::{broker, http, preflight};
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
@@ -24,10 +24,8 @@ fn main() -> ExitCode {
             show(&serve, explain)
         }
         Command::Stats { http } => stats(&http),
-        Command::Log { command: LogCommand::Dump { .. } } => Err(not_built("basalt log dump")),
-        Command::Log { command: LogCommand::Salvage { .. } } => {
-            Err(not_built("basalt log salvage"))
-        }
+        Command::Log { command: LogCommand::Dump { path } } => dump(&path),
+        Command::Log { command: LogCommand::Salvage { dir } } => salvage(&dir),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -94,6 +92,17 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-fn not_built(what: &str) -> Failure {
-    vec![format!("{what} is not part of this version yet")]
+fn dump(path: &Path) -> Result<(), Failure> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let ended = inspect::dump(path, &mut out);
+    match ended.and_then(|()| Ok(out.flush()?)) {
+        Err(InspectError::Write(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(vec![error.to_string()]),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn salvage(dir: &Path) -> Result<(), Failure> {
+    tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stderr).init();
+    inspect::salvage(dir).map_err(|error| vec![error.to_string()])
 }

@@ -1,6 +1,6 @@
 //! Opens all logs at once and reads the catalogue out of log 0. Blocks; runs before any core.
 
-use super::data::Data;
+use super::data::{Data, DataError};
 use crate::catalog::{Machine, Record, RecordError, CATALOG_PARTITION};
 use crate::cores::CATALOG_SETTINGS;
 use shard::batch::{expand, BatchError, BatchHeader, Expander, Limits, Malformed, Records};
@@ -10,7 +10,7 @@ use shard::log::{ColdError, Log, LogSettings, LogSpec, Now, OpenError, ReadAsk, 
 use shard::log::{Recovered, Until};
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -23,6 +23,13 @@ const READ_BYTES: usize = 4 << 20;
 pub enum LogsError {
     #[error("{source} (`basalt log salvage DIR` gives up what is damaged and keeps the rest)")]
     Open { log: LogId, source: OpenError },
+    #[error(
+        "records of {name}-{partition} below offset {from} are missing from log {log}: restore its \
+         segment files, or go on without them with `basalt log salvage DIR`"
+    )]
+    Missing { log: LogId, name: String, partition: i32, from: Offset },
+    #[error(transparent)]
+    Data(#[from] DataError),
     #[error("the thread that opened log {0} died")]
     Died(LogId),
     #[error(transparent)]
@@ -52,13 +59,36 @@ pub fn now(started: Instant) -> Now {
     Now { wall: Timestamp(wall.as_millis() as i64), mono_us: started.elapsed().as_micros() as u64 }
 }
 
+/// A log and what opening it came across.
+pub struct Opened {
+    pub id: LogId,
+    pub log: Log,
+    pub recovered: Recovered,
+}
+
+/// Refuses to go on without records of topics that are still there.
+pub fn refuse_missing(opened: &[Opened], machine: &Machine) -> Result<(), LogsError> {
+    let image = machine.image();
+    for Opened { id, log, recovered } in opened {
+        for (partition, from) in &recovered.missing {
+            let key = log.partitions().find(|(dense, _)| dense == partition).map(|(_, key)| key);
+            let topic = key.and_then(|key| image.by_id(key.view, key.topic));
+            if let (Some(key), Some(topic)) = (key, topic) {
+                let (name, partition) = (topic.name.to_string(), key.partition);
+                return Err(LogsError::Missing { log: *id, name, partition, from: *from });
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Opens every log on a thread of its own and reports what was found.
 pub fn open(
     disk: &Arc<dyn Disk>,
     data: &Data,
     settings: &LogSettings,
-    started: Instant,
-) -> Result<Vec<(LogId, Log)>, LogsError> {
+    (started, salvage): (Instant, bool),
+) -> Result<Vec<Opened>, LogsError> {
     let opening: Vec<_> = data
         .logs
         .iter()
@@ -69,7 +99,7 @@ pub fn open(
                 cluster: data.cluster,
                 run: data.run,
                 settings: settings.clone(),
-                salvage: false,
+                salvage,
             };
             let disk = disk.clone();
             let seed = Uuid::new_v4().as_u64_pair().0;
@@ -81,13 +111,12 @@ pub fn open(
     for (id, thread) in opening {
         let opened = thread.join().map_err(|_| LogsError::Died(id))?;
         let (log, recovered) = opened.map_err(|source| LogsError::Open { log: id, source })?;
-        report(id, &recovered);
-        logs.push((id, log));
+        logs.push(Opened { id, log, recovered });
     }
     Ok(logs)
 }
 
-fn report(log: LogId, recovered: &Recovered) {
+pub fn report(log: LogId, recovered: &Recovered) {
     tracing::info!(
         %log,
         segments = recovered.segments,
@@ -106,13 +135,41 @@ fn report(log: LogId, recovered: &Recovered) {
 }
 
 /// Lets go of what the logs still hold of topics that were deleted.
-pub fn drop_deleted(logs: &mut [(LogId, Log)], machine: &Machine) {
-    for (number, log) in logs {
+pub fn drop_deleted(logs: &mut [Opened], machine: &Machine) {
+    for Opened { id: number, log, .. } in logs {
         let deleted: BTreeSet<Uuid> = machine.unpurged(*number).collect();
         let held = log.partitions().filter(|(_, key)| deleted.contains(&key.topic));
         let held: Vec<_> = held.map(|(id, _)| id).collect();
         held.into_iter().for_each(|id| log.detach(id));
     }
+}
+
+/// Opens every log of a data directory with what is damaged cut off, brings it to a clean stop, and
+/// accepts the log starts it is left with.
+pub fn salvage(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Vec<(LogId, Recovered)>, LogsError> {
+    let data = Data::open(&**disk, dir, 1)?;
+    let started = Instant::now();
+    let opened = open(disk, &data, &LogSettings::default(), (started, true))?;
+    let mut found = Vec::new();
+    for Opened { id, mut log, recovered } in opened {
+        log.checkpoint();
+        let mut stopped = false;
+        while !(stopped && log.is_settled()) {
+            log.tick(now(started));
+            stopped = log.stop_step(now(started));
+            for job in log.take_jobs() {
+                let progress = log.finish(job.run(), now(started));
+                if let Some(failure) = progress.failure {
+                    tracing::error!(log = %id, %failure, "a job of a log failed");
+                }
+            }
+            if log.is_poisoned() {
+                break;
+            }
+        }
+        found.push((id, recovered));
+    }
+    Ok(found)
 }
 
 /// Replays the catalogue's records, which lie in `log`.

@@ -9,6 +9,7 @@ use crate::protocol::outcome::Outcome;
 use crate::runtime::{within, Background};
 use bytes::Bytes;
 use futures_channel::oneshot;
+use std::cell::Cell;
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::{mpsc, Arc};
@@ -42,7 +43,12 @@ pub async fn run(start: CoreStart) {
     let net = CoreNet::new(start.limits);
     let life = {
         let net = net.clone();
-        let is_busy = move || net.held().pending > 0;
+        let seen = Cell::new(0);
+        // Long polls that just wait do not count.
+        let is_busy = move || {
+            let requests = net.counters().requests;
+            seen.replace(requests) != requests
+        };
         Life::begin(core.clone(), start.ends, start.home, is_busy).await
     };
     let door = Rc::new(Door(core.clone()));

@@ -409,6 +409,11 @@ impl Core {
         self.alarms.ring();
     }
 
+    /// Whether appends wait for their place or their commit.
+    pub(super) fn appends_wait(&self) -> bool {
+        self.hosts.iter().any(|host| host.borrow().has_waiting())
+    }
+
     /// Ends the waiting of appends whose time is up.
     pub(super) fn expire(&self) {
         let now_us = self.now().mono_us;

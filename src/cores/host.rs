@@ -54,6 +54,11 @@ impl Host {
         }
     }
 
+    /// Whether appends wait for their place or their commit.
+    pub fn has_waiting(&self) -> bool {
+        !self.blocked.is_empty() || !self.committing.is_empty()
+    }
+
     pub fn is_failed(&self) -> bool {
         self.broken || self.log.is_poisoned()
     }

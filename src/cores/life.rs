@@ -48,7 +48,7 @@ pub struct Quiet(Arc<AtomicUsize>);
 
 impl Life {
     /// Connects the core with the others and starts its tasks. All cores have to do so at the same
-    /// time. `is_busy` says whether requests are in flight.
+    /// time. `is_busy` says whether requests have come since it was last asked.
     pub async fn begin(
         core: Rc<Core>,
         ends: Ends,
@@ -125,7 +125,7 @@ async fn keep_catalog_young(core: Rc<Core>) {
 /// Turns the core's loop while requests are in flight, and notes how late it comes to do so.
 async fn pulse(core: Rc<Core>, is_busy: impl Fn() -> bool) {
     loop {
-        let tick = if is_busy() { BUSY_TICK } else { IDLE_TICK };
+        let tick = if is_busy() || core.appends_wait() { BUSY_TICK } else { IDLE_TICK };
         let set = Instant::now();
         Timer::new(tick).await;
         core.metrics.stalled(set.elapsed().saturating_sub(tick));

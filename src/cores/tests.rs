@@ -282,3 +282,29 @@ fn a_failed_sync_fails_those_who_wait_and_leaves_committed_records_readable() {
         }),
     );
 }
+
+#[test]
+fn no_append_is_forgotten_while_a_busy_task_keeps_the_core_awake() {
+    let disk = SimDisk::new(5);
+    let run = body(|door| async move {
+        let topic = create(&door, "t", 1).await;
+        let at = at(&topic, 0);
+        let busy = {
+            let door = door.clone();
+            runtime::Background::spawn(async move {
+                loop {
+                    all(door.append(vec![item(&door, at, 10)], AppendWait::Appended)).await;
+                    futures_lite::future::yield_now().await;
+                }
+            })
+        };
+        for _ in 0..10 {
+            let started = Instant::now();
+            assert!(all(door.append(vec![item(&door, at, 10)], COMMITTED)).await[0].is_ok());
+            let took = started.elapsed();
+            assert!(took.as_secs() < 2, "an append waited for {took:?}");
+        }
+        busy.stop().await;
+    });
+    on_cores(1, &disk, LogSettings::default(), run);
+}

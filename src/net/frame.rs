@@ -83,11 +83,6 @@ impl FrameBuffer {
         (&mut self.bytes, wanted)
     }
 
-    /// Takes a byte that was received elsewhere.
-    pub fn push(&mut self, byte: u8) {
-        self.bytes.extend_from_slice(&[byte]);
-    }
-
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -145,9 +140,8 @@ mod tests {
         let (pool, mut buffer, mut frames) =
             (BufferPool::default(), FrameBuffer::default(), vec![]);
         for piece in input.chunks(step) {
-            for &byte in piece {
-                buffer.prepare(&pool);
-                buffer.push(byte);
+            for byte in piece.chunks(1) {
+                buffer.prepare(&pool).0.extend_from_slice(byte);
             }
             while let Some(frame) = buffer.next(1 << 20)? {
                 frames.push(frame);
@@ -179,10 +173,7 @@ mod tests {
     #[test]
     fn the_buffer_grows_with_what_arrived_not_with_what_was_announced() {
         let (pool, mut buffer) = (BufferPool::default(), FrameBuffer::default());
-        for byte in i32::MAX.to_be_bytes() {
-            buffer.prepare(&pool);
-            buffer.push(byte);
-        }
+        buffer.prepare(&pool).0.extend_from_slice(&i32::MAX.to_be_bytes());
         assert!(buffer.prepare(&pool).0.capacity() <= 2 * READ_BYTES_MIN);
     }
 
@@ -191,9 +182,7 @@ mod tests {
         let (pool, mut buffer) = (BufferPool::default(), FrameBuffer::default());
         let address = buffer.prepare(&pool).0.as_ptr();
         for _ in 0..100 {
-            for byte in framed(&[7; 1000]) {
-                buffer.push(byte);
-            }
+            buffer.prepare(&pool).0.extend_from_slice(&framed(&[7; 1000]));
             assert_eq!(buffer.next(1 << 20).expect("valid").expect("whole").len(), 1000);
             buffer.release(&pool);
             assert_eq!(buffer.prepare(&pool).0.as_ptr(), address);

@@ -13,6 +13,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
+/// Requests up to this size arrive in one system call.
+const LANDING_BYTES: usize = 16 << 10;
+
 /// What connections may claim.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -158,6 +161,8 @@ impl Control {
 pub struct CoreNet {
     pub limits: Limits,
     pub(super) pool: BufferPool,
+    /// Where small requests arrive, one connection at a time.
+    pub(super) landing: RefCell<Vec<u8>>,
     live: RefCell<BTreeMap<u64, Rc<Control>>>,
     per_ip: RefCell<FxHashMap<IpAddr, usize>>,
     next_id: Cell<u64>,
@@ -173,6 +178,7 @@ impl CoreNet {
         Rc::new(CoreNet {
             limits,
             pool: BufferPool::default(),
+            landing: RefCell::new(vec![0; LANDING_BYTES]),
             live: RefCell::default(),
             per_ip: RefCell::default(),
             next_id: Cell::new(0),

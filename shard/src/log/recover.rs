@@ -66,7 +66,11 @@ impl Log {
             random: seed,
             now,
             last: None,
-            recovered: Recovered { frames: replay.frames, ..Recovered::default() },
+            recovered: Recovered {
+                frames: replay.frames,
+                cuts: replay.cuts.clone(),
+                ..Recovered::default()
+            },
         };
         opening.last = opening.settled_end(&replay);
         opening.drop_unsettled(&mut replay);

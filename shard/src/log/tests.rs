@@ -41,6 +41,15 @@ fn settings() -> LogSettings {
 }
 
 fn open(dir: &Path, run: i32, settings: LogSettings) -> Result<(Driven, Recovered), OpenError> {
+    open_as(dir, run, settings, false)
+}
+
+fn open_as(
+    dir: &Path,
+    run: i32,
+    settings: LogSettings,
+    salvage: bool,
+) -> Result<(Driven, Recovered), OpenError> {
     let now = Now { wall: Timestamp(1_000_000), mono_us: 0 };
     let spec = LogSpec {
         dir: dir.to_path_buf(),
@@ -48,7 +57,7 @@ fn open(dir: &Path, run: i32, settings: LogSettings) -> Result<(Driven, Recovere
         cluster: Uuid::from_u128(1),
         run: LeaderEpoch(run),
         settings,
-        salvage: false,
+        salvage,
     };
     let (log, recovered) = Log::open(Arc::new(RealDisk), spec, run as u64 + 17, now)?;
     Ok((Driven { log, now }, recovered))
@@ -282,6 +291,12 @@ fn damage_below_the_mark_is_refused_and_salvage_cuts_there() {
     };
     assert_eq!(path, segment);
     assert!(at <= 5_000 && at > 4_096, "{at}");
+    let (log, recovered) = open_as(&folder.0, 2, settings(), true).unwrap();
+    let [cut] = &recovered.cuts[..] else { panic!("one cut: {recovered:?}") };
+    assert_eq!((&cut.path, cut.at), (&segment, at));
+    assert!(cut.bytes > 1_000, "{cut:?}");
+    let left = log.log.offsets(id).unwrap().log_end;
+    assert!(left > Offset(0) && left < Offset(20), "{left}");
 }
 
 #[test]

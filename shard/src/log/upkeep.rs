@@ -604,6 +604,16 @@ impl Log {
         (target > partition.log_start()).then_some(target)
     }
 
+    /// Asks for a checkpoint of all that is known.
+    pub fn checkpoint(&mut self) {
+        self.checkpoints.want();
+    }
+
+    /// Whether no checkpoint is wanted or under way.
+    pub fn is_settled(&self) -> bool {
+        self.checkpoints.is_idle() && !self.checkpoints.wanted
+    }
+
     /// One step towards a clean stop: everything synced, the mark written and synced too. True when
     /// there is nothing left to do; false when jobs have to be run first.
     pub fn stop_step(&mut self, now: Now) -> bool {
