@@ -54,6 +54,9 @@ fn look(starter: &Starter, data: &Path, case: &str, report: &mut Report) -> Resu
     report.row(case, "CPU", cpu * 100.0, "%");
     let megabytes = anonymous_bytes(broker.pid)? as f64 / 1e6;
     report.row(case, "anonymous memory", megabytes, "MB");
+    // Only now: the answer to a client that asks for everything is memory too.
+    let led = Topics::at(&broker.address)?.led_partitions()?;
+    report.row(case, "partitions", led as f64, "");
     broker.kill();
     Ok(())
 }

@@ -42,6 +42,13 @@ impl Topics {
         check(block_on(self.admin.delete_topics(&[name], &options()))?)
     }
 
+    /// How many partitions with leaders the broker tells of, over all topics.
+    pub fn led_partitions(&self) -> Result<usize, PerfError> {
+        let metadata = self.admin.inner().fetch_metadata(None, PATIENCE)?;
+        let partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
+        Ok(partitions.filter(|partition| partition.leader() >= 0).count())
+    }
+
     fn wait_for_leaders(&self, name: &str, partitions: i32) -> Result<(), PerfError> {
         let mut config = ClientConfig::new();
         let client: BaseProducer = config.set("bootstrap.servers", &self.address).create()?;
