@@ -74,6 +74,7 @@ const BROKER: &[&str] = &[
     "main",
     "metrics",
     "net",
+    "inspect",
     "preflight",
     "protocol",
     "query",
