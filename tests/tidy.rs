@@ -20,16 +20,12 @@ use std::path::Path;
 /// Findings that are accepted today: rule, file, how many.
 const RATCHET: &[(&str, &str, usize)] = &[
     ("function-lines", "shard/src/log/recover.rs", 1),
-    // A job measures how long it ran; the log itself is told the time.
-    ("layers", "shard/src/log/jobs.rs", 1),
     // Of buffers of our own, whose lengths are in their types or were made a line above.
     ("outside-bytes", "shard/src/batch/builder.rs", 2),
     ("outside-bytes", "shard/src/batch/codec/mod.rs", 4),
     ("outside-bytes", "shard/src/batch/header.rs", 3),
     ("outside-bytes", "shard/src/batch/marker.rs", 1),
     ("parameters", "shard/src/log/recover.rs", 1),
-    ("size", "shard/src/log/engine.rs", 1),
-    ("size", "shard/src/log/upkeep.rs", 1),
 ];
 
 /// Where Rust files stand.

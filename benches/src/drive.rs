@@ -43,7 +43,9 @@ impl Lanes {
             let done = sender.clone();
             let work = move || {
                 for job in queue {
-                    if done.send(job.run()).is_err() {
+                    let started = Instant::now();
+                    let ended = job.run();
+                    if done.send(ended.timed(started.elapsed())).is_err() {
                         return;
                     }
                 }

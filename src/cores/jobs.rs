@@ -14,6 +14,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 /// Nice value of the workers: they yield to cores and syncs, and still move on a busy machine.
 const WORKER_NICE: i32 = 10;
@@ -104,8 +105,9 @@ impl Lanes {
         let lane = job.lane();
         let home = home.clone();
         let errand = Box::new(move || {
+            let started = Instant::now();
             let run = catch_unwind(AssertUnwindSafe(|| job.run()));
-            let done = run.unwrap_or_else(|_| Done::panicked());
+            let done = run.unwrap_or_else(|_| Done::panicked()).timed(started.elapsed());
             // The core is gone when the broker is dying; nobody is left to be told.
             let _ = home.unbounded_send(Finished { log, done });
         });

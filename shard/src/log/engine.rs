@@ -9,143 +9,18 @@ use super::frame::{encode_bind, encode_side, next_page, FrameHeader, Kind};
 use super::frame::{BATCH_PREFIX_BYTES, FRAME_HEADER_BYTES, SIDE_BYTES};
 use super::index::BatchEntry;
 use super::jobs::{Done, Job, Outcome, Work};
+use super::keeping::{Checkpoints, Retention};
+use super::outcome::{AppendError, Appended, Failure, Now, Progress};
+use super::partitions::Partitions;
 use super::segments::{IndexFile, Open, Segments};
 use super::settings::{Flush, LogSpec, PartitionSettings};
-use super::upkeep::{Checkpoints, Next, Prefault};
+use super::upkeep::{Next, Prefault, BIND_FRAME, ROOM_BESIDE};
 use crate::batch::{BatchHeader, Valid, HEADER_BYTES};
 use crate::disk::Disk;
 use crate::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, Position, Sequence, Timestamp};
-use crate::partition::producers::{ProducerError, Verdict};
+use crate::partition::producers::Verdict;
 use crate::partition::{Offsets, Partition};
-use rustc_hash::FxHashMap;
 use std::sync::Arc;
-
-/// The time as the caller sees it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Now {
-    /// The broker's clock; may jump.
-    pub wall: Timestamp,
-    /// Microseconds of a clock that only goes forward.
-    pub mono_us: u64,
-}
-
-/// A batch is in the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Appended {
-    pub base_offset: Offset,
-    pub last_offset: Offset,
-    pub log_start: Offset,
-    /// The log has to be committed up to here before acks=all may be answered.
-    pub position: Position,
-    /// Nothing is to be waited for.
-    pub committed: bool,
-    /// The same batch had been appended before; this is where.
-    pub duplicate: bool,
-    /// The broker's time when it was appended (first).
-    pub append_time: Timestamp,
-}
-
-/// Why nothing was appended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AppendError {
-    #[error(transparent)]
-    Producer(#[from] ProducerError),
-    /// An earlier write or sync failed; the log takes nothing more in this run.
-    #[error("the log has failed")]
-    Poisoned,
-    /// The disk has no room for the next segment.
-    #[error("the disk is full")]
-    Full,
-    /// Too much is on its way to the disk; try again after the next finished job.
-    #[error("the log is busy")]
-    Busy,
-    #[error("a batch of {bytes} bytes does not fit into a segment of {bytes_max}")]
-    TooLarge { bytes: usize, bytes_max: u32 },
-}
-
-/// What changed when a job was finished.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Partitions whose high watermark moved.
-    pub moved: Vec<DenseId>,
-    /// Appends that were refused as busy or full may be tried again.
-    pub unblocked: bool,
-    /// The log failed on this job.
-    pub poisoned: bool,
-    /// What an operator should read; each failure is reported once.
-    pub failure: Option<Failure>,
-}
-
-/// A job that failed, for the log file of the broker.
-#[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    #[error("a sync failed, the log takes no more appends: {0}")]
-    Sync(std::io::Error),
-    #[error("no new segment: {0}")]
-    Prepare(std::io::Error),
-    #[error("an index was not written, it will be made again at the next start: {0}")]
-    Index(std::io::Error),
-    #[error("a checkpoint was not written: {0}")]
-    Checkpoint(std::io::Error),
-    #[error("old segments were not removed: {0}")]
-    Delete(std::io::Error),
-    #[error("a job of the log panicked")]
-    Panic,
-}
-
-/// The partitions of a log by dense id and key.
-#[derive(Debug, Default)]
-pub(super) struct Partitions {
-    /// Boxed, so that the id of a partition that was never used here costs 8 bytes.
-    slots: Vec<Option<Box<Partition>>>,
-    by_key: FxHashMap<PartitionKey, DenseId>,
-}
-
-impl Partitions {
-    pub fn get(&self, id: DenseId) -> Option<&Partition> {
-        self.slots.get(id.0 as usize)?.as_deref()
-    }
-
-    pub fn get_mut(&mut self, id: DenseId) -> Option<&mut Partition> {
-        self.slots.get_mut(id.0 as usize)?.as_deref_mut()
-    }
-
-    pub fn find(&self, key: &PartitionKey) -> Option<DenseId> {
-        self.by_key.get(key).copied()
-    }
-
-    pub fn insert(&mut self, id: DenseId, partition: Partition) {
-        let at = id.0 as usize;
-        if at >= self.slots.len() {
-            self.slots.resize_with(at + 1, || None);
-        }
-        self.by_key.insert(partition.key, id);
-        let before = self.slots[at].replace(Box::new(partition));
-        assert!(before.is_none(), "a dense id is given once");
-    }
-
-    pub fn remove(&mut self, id: DenseId) -> Option<Partition> {
-        let partition = self.slots.get_mut(id.0 as usize)?.take()?;
-        self.by_key.remove(&partition.key);
-        Some(*partition)
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (DenseId, &Partition)> {
-        let slots = self.slots.iter().enumerate();
-        slots.filter_map(|(at, slot)| Some((DenseId(at as u32), slot.as_deref()?)))
-    }
-
-    /// The number the next partition gets.
-    pub fn next_dense(&self) -> u32 {
-        self.slots.len() as u32
-    }
-
-    pub fn reserve_below(&mut self, next_dense: u32) {
-        if self.slots.len() < next_dense as usize {
-            self.slots.resize_with(next_dense as usize, || None);
-        }
-    }
-}
 
 /// One log and its partitions.
 pub struct Log {
@@ -159,7 +34,7 @@ pub struct Log {
     pub(super) commit: Commit,
     pub(super) checkpoints: Checkpoints,
     pub(super) prefault: Prefault,
-    pub(super) retention: super::upkeep::Retention,
+    pub(super) retention: Retention,
     pub(super) jobs: Vec<Job>,
     pub(super) random: u64,
     pub(super) sides: Arc<super::side::Sides>,
@@ -336,13 +211,13 @@ impl Log {
     ) -> Result<(), AppendError> {
         let bytes_max = self.spec.settings.segment_bytes_max;
         let frame_bytes = (FRAME_HEADER_BYTES + payload_bytes) as u64;
-        if frame_bytes + super::upkeep::ROOM_BESIDE > u64::from(bytes_max) {
+        if frame_bytes + ROOM_BESIDE > u64::from(bytes_max) {
             return Err(AppendError::TooLarge { bytes: payload_bytes, bytes_max });
         }
         if self.commit.is_full(&self.spec.settings, now.mono_us) && !internal {
             return Err(AppendError::Busy);
         }
-        let bind_bytes = if self.open.index.is_bound(id) { 0 } else { super::upkeep::BIND_FRAME };
+        let bind_bytes = if self.open.index.is_bound(id) { 0 } else { BIND_FRAME };
         let end = u64::from(self.open.next_at()) + bind_bytes + frame_bytes;
         if self.fits_here(end, internal) && !self.is_outgrown() {
             return Ok(());

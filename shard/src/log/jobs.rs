@@ -11,7 +11,7 @@ use crate::ids::{Position, SegmentNumber};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Which kind of thread a job belongs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +123,12 @@ impl Done {
         Done { outcome: Outcome::Panicked, took: Duration::ZERO }
     }
 
-    /// How long the job ran.
+    /// Notes how long the job ran, as its runner saw it: the engine has no clock.
+    pub fn timed(self, took: Duration) -> Done {
+        Done { took, ..self }
+    }
+
+    /// How long the job ran, zero when nobody noted it.
     pub fn took(&self) -> Duration {
         self.took
     }
@@ -148,10 +153,9 @@ impl Job {
 
     /// Does the work. Blocks.
     pub fn run(self) -> Done {
-        let started = Instant::now();
         let disk = self.disk.clone();
         let outcome = self.work(&*disk);
-        Done { outcome, took: started.elapsed() }
+        Done { outcome, took: Duration::ZERO }
     }
 
     fn work(self, disk: &dyn Disk) -> Outcome {

@@ -2,8 +2,8 @@
 //!
 //! `engine` is the front door. On disk: `header` and `frame` are the bytes of a segment, `index` of
 //! the file beside a sealed one, `checkpoint` of the state that saves a replay. `commit` knows what
-//! is durable, `upkeep` what is due, `jobs` is the blocking work as values, `read` finds batches,
-//! `chain`, `replay` and `recover` open a log after any kind of stop.
+//! is durable, `upkeep` and `keeping` what is due, `jobs` is the blocking work as values, `read`
+//! and `seek` find batches, `chain`, `replay` and `recover` open a log after any kind of stop.
 //!
 //! Invariants: a frame below the durable mark never changes and is never lost without an error; the
 //! sequence has no gaps; log start ≤ high watermark ≤ log end; one sync is in flight at a time.
@@ -16,6 +16,9 @@ mod frame;
 mod header;
 mod index;
 mod jobs;
+mod keeping;
+mod outcome;
+mod partitions;
 mod read;
 mod recover;
 mod replay;
@@ -27,7 +30,7 @@ mod side;
 mod upkeep;
 
 pub use chain::OpenError;
-pub use engine::{AppendError, Appended, Failure, Log, Now, Progress};
+pub use engine::Log;
 pub use frame::{FrameHeader, Kind, FRAME_HEADER_BYTES, PAGE_BYTES};
 pub use header::{
     parse_segment_name, segment_name, HeaderError, Predecessor, SegmentHeader, FRAMES_START,
@@ -35,6 +38,7 @@ pub use header::{
 };
 pub use index::BatchEntry;
 pub use jobs::{Done, Job, Lane};
+pub use outcome::{AppendError, Appended, Failure, Now, Progress};
 pub use read::{ColdError, ColdRead, ReadAsk, ReadError, ReadPlan, Until};
 pub use recover::Recovered;
 pub use replay::Cut;

@@ -10,17 +10,20 @@
 
 use super::chain::{io_error, open_link, read_chain, read_whole, Chain, OpenError};
 use super::commit::Commit;
-use super::engine::{Log, Now, Partitions};
+use super::engine::Log;
 use super::frame::{encode_bind, next_page, next_slot, FrameHeader, Kind};
 use super::frame::{BATCH_PREFIX_BYTES, BIND_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES, SIDE_BYTES};
 use super::header::{segment_name, Predecessor, SegmentHeader, FRAMES_START};
 use super::index::{IndexStamp, SegmentIndex};
 use super::jobs::{affordable, give_up_reserve, Work};
+use super::keeping::{Checkpoints, Retention};
+use super::outcome::Now;
+use super::partitions::Partitions;
 use super::replay::{Cut, Effect, Found, Replay, Walked};
 use super::segments::{IndexFile, Open, Sealed, Segments};
 use super::settings::LogSpec;
 use super::side::{side_name, Sides};
-use super::upkeep::{Checkpoints, Next, Prefault, State, ROOM_BESIDE};
+use super::upkeep::{Next, Prefault, State, ROOM_BESIDE};
 use crate::disk::{Disk, MapWriter, ReadFile};
 use crate::ids::{DenseId, LeaderEpoch, Offset, Position, SegmentNumber, Sequence};
 use std::path::Path;
@@ -473,7 +476,7 @@ fn assemble(
         commit: Commit::new(start, now.mono_us),
         checkpoints: Checkpoints::new(finished.covered, chain.next_checkpoint, files),
         prefault: Prefault::new(),
-        retention: super::upkeep::Retention::default(),
+        retention: Retention::default(),
         jobs: Vec::new(),
         random: parts.random,
         sides: Arc::new(Sides::new(disk.clone(), &spec, next_side)),
