@@ -25,7 +25,7 @@ use data::{Data, DataError};
 use futures_channel::oneshot;
 pub use logs::{report, salvage, LogsError};
 use serving::CoreStart;
-use shard::disk::{Disk, RealDisk};
+use shard::disk::{check_folio, Disk, FolioCheck, RealDisk};
 use shard::ids::LogId;
 use shard::log::Log;
 use std::collections::BTreeMap;
@@ -93,6 +93,7 @@ pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), S
         up.recv().map_err(|_| ServeError::NotUp)?;
     }
     announce(&config, &bound, &threads);
+    watch_folios(&config);
 
     let stop = stops.wait();
     match stop {
@@ -234,6 +235,26 @@ fn limits(config: &Config) -> Limits {
         setup_ms: config.connection_setup_ms.unsigned_abs(),
         idle_ms: config.connections_max_idle_ms.map_or(u64::MAX, i64::unsigned_abs),
         stalled_ms: config.connection_stall_ms.unsigned_abs(),
+    }
+}
+
+/// Finds out on a thread of its own what one stored byte makes the device write here. Nobody waits
+/// for the answer; it is a line for the operator.
+fn watch_folios(config: &Config) {
+    let dir = config.data_dir.clone();
+    let check = move || match check_folio(&dir) {
+        Ok(FolioCheck::Large { dirty_bytes }) => tracing::warn!(
+            dirty_bytes,
+            "one stored byte makes the device write this much: under flush=commit it will write \
+             many times what is produced; another file system or kernel may do better"
+        ),
+        Ok(FolioCheck::Page { .. } | FolioCheck::Unknown) => {}
+        Err(error) => {
+            tracing::warn!(%error, "what a store costs on this disk could not be measured")
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("folio-check".into()).spawn(check) {
+        tracing::warn!(%error, "what a store costs on this disk was not measured");
     }
 }
 

@@ -20,7 +20,10 @@ use std::sync::Arc;
 pub enum InspectError {
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} holds no segment files: name a segment, or a folder such as DATA/logs/0", .0.display())]
+    #[error(
+        "{} holds no segment files: name a segment, or a folder such as DATA/logs/0",
+        .0.display()
+    )]
     NoSegments(PathBuf),
     #[error("{} is no segment: {source}", path.display())]
     Header { path: PathBuf, source: HeaderError },
@@ -157,7 +160,7 @@ mod tests {
         };
         let dir = std::env::temp_dir().join(format!("basalt-inspect-{}", uuid::Uuid::new_v4()));
         std::fs::create_dir_all(&dir).unwrap();
-        check(&dir, "holds no segment files");
+        check(&dir, "holds no segments");
         check(&dir.join("gone"), "cannot read");
         let file = dir.join("text");
         std::fs::write(&file, [b'x'; 4096]).unwrap();

@@ -150,18 +150,24 @@ impl Process {
 
     /// The status after the process has ended by itself or by a signal sent before.
     pub fn end(&mut self, within: Duration) -> ExitStatus {
+        self.output(within).0
+    }
+
+    /// The status, and what the process wrote to its standard output.
+    pub fn output(&mut self, within: Duration) -> (ExitStatus, String) {
         let deadline = Instant::now() + within;
+        let mut output = String::new();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
-                Ok(_) => {}
+                Ok(line) => output += &(line + "\n"),
                 Err(RecvTimeoutError::Timeout) => {
                     self.fail(&format!("still runs after {within:?}"))
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        self.reap()
+        (self.reap(), output)
     }
 
     /// Waits for a process whose output has ended, and for all it said.
@@ -263,6 +269,11 @@ impl Broker {
             process.signal(libc::SIGKILL);
             process.end(STOPS_WITHIN);
         }
+        self.start_again();
+    }
+
+    /// Starts a broker that was stopped.
+    pub fn start_stopped(&mut self) {
         self.start_again();
     }
 

@@ -7,6 +7,7 @@
 
 mod broker;
 mod client;
+mod damage;
 mod hostile;
 mod long_poll;
 mod offsets;

@@ -216,3 +216,22 @@ pub fn fetch(wire: &mut Wire, topic: &str, offset: i64, max_wait_ms: i32) -> Res
         code => Err(code),
     }
 }
+
+/// All batches of partition 0, one fetch after the other.
+pub fn fetch_all(wire: &mut Wire, topic: &str) -> Vec<u8> {
+    let (mut all, mut next) = (Vec::new(), 0);
+    loop {
+        let records = fetch(wire, topic, next, 0).expect("an offset of the log");
+        if records.is_empty() {
+            return all;
+        }
+        let mut rest = &records[..];
+        while !rest.is_empty() {
+            let number = |at: usize| i32::from_be_bytes(rest[at..at + 4].try_into().expect("4"));
+            let base = i64::from_be_bytes(rest[..8].try_into().expect("8"));
+            next = base + i64::from(number(23)) + 1;
+            rest = &rest[12 + number(8) as usize..];
+        }
+        all.extend_from_slice(&records);
+    }
+}

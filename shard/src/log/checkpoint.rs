@@ -25,6 +25,7 @@
 //! as-of segment (8) and offset (4), last-frame segment (8) and offset (4), log start (8), log end
 //! (8), then epoch history and producers, each a length (4) and that many bytes.
 
+use super::replay::DENSE_END;
 use crate::ids::{DenseId, LogId, Offset, PartitionKey, Position, SegmentNumber};
 use crc_fast::{CrcAlgorithm, Digest};
 use uuid::Uuid;
@@ -131,8 +132,16 @@ pub fn decode(bytes: &[u8]) -> Result<Checkpoint, CheckpointDamaged> {
         return Err(CheckpointDamaged);
     }
     let mut from = Reader { rest: body };
-    let entries = (0..count).map(|_| decode_entry(&mut from)).collect::<Result<_, _>>()?;
+    let entries: Vec<_> = (0..count).map(|_| decode_entry(&mut from)).collect::<Result<_, _>>()?;
     if !from.rest.is_empty() {
+        return Err(CheckpointDamaged);
+    }
+    let sane = |entry: &CheckpointEntry| {
+        entry.dense.0 < next_dense
+            && Offset(0) <= entry.log_start
+            && entry.log_start <= entry.log_end
+    };
+    if next_dense > DENSE_END || !entries.iter().all(sane) {
         return Err(CheckpointDamaged);
     }
     let header = CheckpointHeader { log, id, delta_to, covered, next_dense };

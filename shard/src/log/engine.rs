@@ -96,17 +96,18 @@ pub enum Failure {
 /// The partitions of a log by dense id and key.
 #[derive(Debug, Default)]
 pub(super) struct Partitions {
-    slots: Vec<Option<Partition>>,
+    /// Boxed, so that the id of a partition that was never used here costs 8 bytes.
+    slots: Vec<Option<Box<Partition>>>,
     by_key: FxHashMap<PartitionKey, DenseId>,
 }
 
 impl Partitions {
     pub fn get(&self, id: DenseId) -> Option<&Partition> {
-        self.slots.get(id.0 as usize)?.as_ref()
+        self.slots.get(id.0 as usize)?.as_deref()
     }
 
     pub fn get_mut(&mut self, id: DenseId) -> Option<&mut Partition> {
-        self.slots.get_mut(id.0 as usize)?.as_mut()
+        self.slots.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
     pub fn find(&self, key: &PartitionKey) -> Option<DenseId> {
@@ -119,19 +120,19 @@ impl Partitions {
             self.slots.resize_with(at + 1, || None);
         }
         self.by_key.insert(partition.key, id);
-        let before = self.slots[at].replace(partition);
+        let before = self.slots[at].replace(Box::new(partition));
         assert!(before.is_none(), "a dense id is given once");
     }
 
     pub fn remove(&mut self, id: DenseId) -> Option<Partition> {
         let partition = self.slots.get_mut(id.0 as usize)?.take()?;
         self.by_key.remove(&partition.key);
-        Some(partition)
+        Some(*partition)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (DenseId, &Partition)> {
         let slots = self.slots.iter().enumerate();
-        slots.filter_map(|(at, slot)| Some((DenseId(at as u32), slot.as_ref()?)))
+        slots.filter_map(|(at, slot)| Some((DenseId(at as u32), slot.as_deref()?)))
     }
 
     /// The number the next partition gets.

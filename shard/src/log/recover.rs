@@ -443,7 +443,8 @@ fn assemble(
         if log_start > known {
             recovered.missing.push((id, log_start));
         }
-        let log_end = partition.log_end();
+        let last = partition.runs().back().map(|run| run.end);
+        let log_end = partition.log_end().max(last.unwrap_or(log_start)).max(log_start);
         partition.restore(log_start, log_end);
         for run in partition.runs() {
             let sealed = segments.get_mut(run.segment).expect("runs lie in walked segments");

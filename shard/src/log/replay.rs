@@ -18,6 +18,11 @@ use crate::partition::{Partition, Run};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
+/// Offsets and dense ids at or above these are not from a log that was written in order: nobody
+/// appends for so long, and a table of so many partitions does not fit into memory.
+const OFFSETS_END: i64 = 1 << 62;
+pub(super) const DENSE_END: u32 = 1 << 24;
+
 /// What a frame does to the state.
 #[derive(Clone, Debug)]
 pub(super) enum Effect {
@@ -196,6 +201,9 @@ impl<'a> Replay<'a> {
         if !same || stamp.end != end {
             return None;
         }
+        if !directory.summaries().all(|summary| self.continues(stamp, summary)) {
+            return None;
+        }
         for summary in directory.summaries() {
             self.add_run(stamp, summary);
         }
@@ -203,6 +211,13 @@ impl<'a> Replay<'a> {
         self.settled_sequence = stamp.next_sequence;
         self.walked.push(Walked { stamp, from_file: directory.sides, index: None });
         Some(stamp.next_sequence)
+    }
+
+    /// Whether what an index says of a partition can follow what is known of it.
+    fn continues(&self, stamp: IndexStamp, summary: &Summary) -> bool {
+        let last = self.partitions.get(&summary.dense).and_then(|known| known.runs().back());
+        let follows = |last: &Run| last.segment < stamp.number && last.end <= summary.base;
+        summary.base <= summary.end && last.is_none_or(follows)
     }
 
     fn add_run(&mut self, stamp: IndexStamp, summary: &Summary) {
@@ -236,6 +251,7 @@ impl<'a> Replay<'a> {
         let index = Some(SegmentIndex::default());
         self.walked.push(Walked { stamp, from_file: Vec::new(), index });
         let mut bound = rustc_hash::FxHashSet::default();
+        let mut ends: FxHashMap<DenseId, Offset> = FxHashMap::default();
         loop {
             // A sector that cannot be read ends the log like one that reads as something else.
             let frame = match scanner.next_frame() {
@@ -247,9 +263,18 @@ impl<'a> Replay<'a> {
                 }
             };
             self.frames += 1;
-            let found = understand(at, link, &frame).filter(|found| match found.effect {
+            let known = &self.partitions;
+            let found = understand(at, link, &frame).filter(|found| match &found.effect {
                 Effect::Bind(_) => bound.insert(found.partition),
-                Effect::Data { .. } | Effect::LogStart(_) => bound.contains(&found.partition),
+                Effect::LogStart(_) => bound.contains(&found.partition),
+                Effect::Data { header, .. } => {
+                    let last = known.get(&found.partition).and_then(|known| known.runs().back());
+                    let end = ends.entry(found.partition).or_insert(Offset(0));
+                    *end = last.map_or(*end, |last| last.end.max(*end));
+                    let ascends = header.base_offset >= *end;
+                    *end = header.end_offset();
+                    ascends && bound.contains(&found.partition)
+                }
                 Effect::Mark => true,
             });
             let Some(found) = found else {
@@ -273,7 +298,7 @@ impl<'a> Replay<'a> {
             walked.stamp.next_sequence = Sequence(found.sequence.0 + 1);
             let mut index = walked.index.take().expect("a scanned segment has an index");
             self.apply(&found, &mut index);
-            let at = self.walked.iter().position(|w| w.stamp.number == found.end.segment);
+            let at = self.walked.iter().rposition(|w| w.stamp.number == found.end.segment);
             self.walked[at.expect("found above")].index = Some(index);
             self.settled = found.end;
             self.settled_sequence = Sequence(found.sequence.0 + 1);
@@ -399,6 +424,9 @@ fn replay_batch(
 /// What a whole frame says; `None` when its payload is not what its kind promises.
 fn understand(link_at: usize, link: &Link, frame: &Frame<'_>) -> Option<Found> {
     let header = &frame.header;
+    if header.partition.0 >= DENSE_END {
+        return None;
+    }
     let effect = match header.kind {
         Kind::Data | Kind::Side => {
             let side = match header.kind {
@@ -407,7 +435,7 @@ fn understand(link_at: usize, link: &Link, frame: &Frame<'_>) -> Option<Found> {
             };
             let batch = BatchHeader::parse(frame.payload).ok()?;
             let sane = batch.base_offset == header.base_offset
-                && batch.base_offset.0 >= 0
+                && (0..OFFSETS_END).contains(&batch.base_offset.0)
                 && batch.last_offset_delta >= 0;
             if !sane {
                 return None;
