@@ -3,6 +3,7 @@
 //! `Log` hands out jobs; a caller runs each on any thread of the right lane and gives the outcome
 //! back through `Log::finish`. Jobs hold what they need and never touch the log.
 
+use super::checkpoint::{self, CheckpointHeader};
 use super::header::{index_name, segment_name};
 use super::index::{IndexStamp, SegmentIndex};
 use super::side::side_name;
@@ -55,7 +56,9 @@ pub(super) enum Work {
     },
     WriteCheckpoint {
         path: PathBuf,
-        bytes: Vec<u8>,
+        header: CheckpointHeader,
+        count: u32,
+        body: Vec<u8>,
         replaces: Vec<PathBuf>,
     },
     Delete {
@@ -186,7 +189,8 @@ impl Job {
                 let result = publish(disk, &self.dir, &path, &index.encode(&stamp));
                 Outcome::IndexWritten { number: stamp.number, result }
             }
-            Work::WriteCheckpoint { path, bytes, replaces } => {
+            Work::WriteCheckpoint { path, header, count, body, replaces } => {
+                let bytes = checkpoint::encode(&header, count, &body);
                 let written = publish(disk, &self.dir, &path, &bytes);
                 let result = written
                     .and_then(|()| replaces.iter().try_for_each(|old| remove(disk, old.clone())));

@@ -31,11 +31,35 @@ struct Capture {
     covered: Position,
     /// Nothing after it has been seen by any entry.
     seen: Position,
-    ids: Vec<DenseId>,
-    done: usize,
+    todo: Todo,
     base: bool,
     count: u32,
     body: Vec<u8>,
+}
+
+/// The partitions a checkpoint has yet to look at.
+#[derive(Debug)]
+enum Todo {
+    /// All that there were when it began.
+    All(std::ops::Range<u32>),
+    /// Those touched since the one before.
+    Touched(std::vec::IntoIter<DenseId>),
+}
+
+impl Todo {
+    fn next(&mut self) -> Option<DenseId> {
+        match self {
+            Todo::All(ids) => ids.next().map(DenseId),
+            Todo::Touched(ids) => ids.next(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Todo::All(ids) => ids.is_empty(),
+            Todo::Touched(ids) => ids.as_slice().is_empty(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -117,11 +141,11 @@ impl Log {
             return;
         };
         let from = capture.body.len();
-        let slice = capture.ids.iter().skip(capture.done).take(SLICE_PARTITIONS);
-        let mut looked_at = 0;
-        for &id in slice {
-            looked_at += 1;
-            if let Some(partition) = self.partitions.get(id) {
+        for _ in 0..SLICE_PARTITIONS {
+            let Some(id) = capture.todo.next() else { break };
+            if let Some(partition) = self.partitions.get_mut(id) {
+                // Noted again when it changes after this.
+                partition.touched = false;
                 entry_of(id, partition, self.commit.end()).encode(&mut capture.body);
                 capture.count += 1;
                 capture.seen = self.commit.end();
@@ -130,9 +154,7 @@ impl Log {
                 break;
             }
         }
-        capture.done += looked_at;
-        let complete = capture.done >= capture.ids.len();
-        if complete && self.commit.durable() >= capture.seen {
+        if capture.todo.is_empty() && self.commit.durable() >= capture.seen {
             self.write_checkpoint(capture);
         } else {
             self.checkpoints.capture = Some(capture);
@@ -147,12 +169,10 @@ impl Log {
         let base = checkpoints.base_is_due || checkpoints.delta_bytes > outgrown;
         let touched = std::mem::take(&mut checkpoints.touched);
         let detached = std::mem::take(&mut checkpoints.detached);
-        for &id in &touched {
-            if let Some(partition) = self.partitions.get_mut(id) {
-                partition.touched = false;
-            }
-        }
-        let ids = if base { self.partitions.iter().map(|(id, _)| id).collect() } else { touched };
+        let todo = match base {
+            true => Todo::All(0..self.partitions.next_dense()),
+            false => Todo::Touched(touched.into_iter()),
+        };
         let mut body = Vec::new();
         let mut count = 0;
         if !base {
@@ -161,8 +181,7 @@ impl Log {
                 count += 1;
             }
         }
-        checkpoints.capture =
-            Some(Capture { covered, seen: covered, ids, done: 0, base, count, body });
+        checkpoints.capture = Some(Capture { covered, seen: covered, todo, base, count, body });
     }
 
     fn write_checkpoint(&mut self, capture: Capture) {
@@ -175,16 +194,15 @@ impl Log {
             covered: capture.covered,
             next_dense: self.partitions.next_dense(),
         };
-        let bytes = checkpoint::encode(&header, capture.count, &capture.body);
         let path_of = |id: u64| self.spec.dir.join(checkpoint::name(id));
         let replaces: Vec<PathBuf> = match capture.base {
             true => self.checkpoints.files.iter().map(|&old| path_of(old)).collect(),
             false => Vec::new(),
         };
         let path = path_of(id);
-        let (covered, base) = (capture.covered, capture.base);
-        self.checkpoints.writing = Some(Writing { id, covered, base, bytes: bytes.len() });
-        self.push_job(Work::WriteCheckpoint { path, bytes, replaces });
+        let Capture { covered, base, count, body, .. } = capture;
+        self.checkpoints.writing = Some(Writing { id, covered, base, bytes: body.len() });
+        self.push_job(Work::WriteCheckpoint { path, header, count, body, replaces });
     }
 
     pub(super) fn checkpoint_written(&mut self, result: io::Result<()>, progress: &mut Progress) {
