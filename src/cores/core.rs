@@ -121,10 +121,11 @@ impl Core {
             let kept: Vec<PartitionKey> =
                 self.hosts[at].borrow().log.partitions().map(|(_, key)| key).collect();
             let log = self.hosts[at].borrow().id;
-            for key in kept {
-                if self.route(PartitionAt { log, key }).is_none() {
-                    tracing::debug!(%log, partition = %key, "kept without a topic");
-                }
+            let known = |key: &PartitionKey| self.route(PartitionAt { log, key: *key }).is_some();
+            let strays: Vec<PartitionKey> = kept.into_iter().filter(|key| !known(key)).collect();
+            if let Some(first) = strays.first() {
+                let partitions = strays.len();
+                tracing::warn!(%log, partitions, %first, "kept without a topic in the catalogue");
             }
         }
     }
