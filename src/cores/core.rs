@@ -12,8 +12,7 @@ use super::ask::{
 };
 use super::catalog::Keeper;
 use super::front::{
-    AppendRefusal, AppendWait, Offsets, PartitionAt, PartitionRefusal, ReadRequest, TimeItem,
-    TimeTarget, Until, WatchItem,
+    AppendRefusal, AppendWait, PartitionAt, PartitionRefusal, ReadRequest, TimeItem, WatchItem,
 };
 use super::host::{Host, Request};
 use super::jobs::{Finished, Lanes, ToHome};
@@ -228,7 +227,7 @@ impl Core {
                     from: item.from,
                     bytes_max: item.bytes_max.min(left),
                     whole_first: !found,
-                    until: until(ask.until),
+                    until: ask.until,
                 };
                 let plan = self.hosts[route.host].borrow().log.plan_read(route.id, &ask);
                 plan.map_err(|error| match error {
@@ -258,7 +257,7 @@ impl Core {
                 break;
             };
             let mut host = self.hosts[route.host].borrow_mut();
-            let end = host.log.offsets(route.id).map(|offsets| of(offsets).end(item.until));
+            let end = host.log.offsets(route.id).map(|offsets| offsets.end(item.until));
             if end.is_none_or(|end| end > item.seen) {
                 watcher.fire();
                 break;
@@ -269,7 +268,7 @@ impl Core {
     }
 
     pub(super) fn offsets(&self, items: &[PartitionAt]) -> Vec<OffsetsAnswer> {
-        self.look(items, |item| *item, |log, id, _| log.offsets(id).map(of))
+        self.look(items, |item| *item, |log, id, _| log.offsets(id))
     }
 
     pub(super) fn time(&self, items: &[TimeItem]) -> Vec<TimeAnswer> {
@@ -277,12 +276,8 @@ impl Core {
             items,
             |item| item.at,
             |log, id, item| {
-                let target = match item.target {
-                    TimeTarget::AtOrAfter(time) => log::TimeTarget::AtOrAfter(time),
-                    TimeTarget::Greatest => log::TimeTarget::Greatest,
-                };
                 log.offsets(id)?;
-                Some(log.plan_time(id, target, until(item.until)))
+                Some(log.plan_time(id, item.target, item.until))
             },
         )
     }
@@ -433,22 +428,5 @@ impl Core {
             }
         }
         stopped
-    }
-}
-
-fn until(until: Until) -> log::Until {
-    match until {
-        Until::HighWatermark => log::Until::HighWatermark,
-        Until::LastStable => log::Until::LastStable,
-    }
-}
-
-pub(super) fn of(offsets: shard::partition::Offsets) -> Offsets {
-    Offsets {
-        log_start: offsets.log_start,
-        last_stable: offsets.last_stable,
-        high_watermark: offsets.high_watermark,
-        log_end: offsets.log_end,
-        leader_epoch: offsets.leader_epoch,
     }
 }

@@ -268,7 +268,7 @@ async fn fetch(answer: ReadAnswer, lanes: &Lanes) -> Result<ReadData, PartitionR
             }
         }
     }
-    Ok(ReadData { offsets: super::core::of(plan.offsets), slices, aborted: Vec::new() })
+    Ok(ReadData { offsets: plan.offsets, slices, aborted: Vec::new() })
 }
 
 async fn look_up(
@@ -276,11 +276,7 @@ async fn look_up(
     lanes: &Lanes,
 ) -> Result<Option<Found>, PartitionRefusal> {
     match lanes.work(move || seek.run()).await {
-        Ok(Ok(found)) => Ok(found.map(|found| Found {
-            offset: found.offset,
-            timestamp: found.timestamp,
-            leader_epoch: found.leader_epoch,
-        })),
+        Ok(Ok(found)) => Ok(found),
         Ok(Err(error)) => {
             tracing::error!(%error, "a look-up by time could not be read");
             Err(PartitionRefusal::Unreadable)

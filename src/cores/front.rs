@@ -10,6 +10,8 @@ use bytes::Bytes;
 use shard::batch::{BatchError, Rules};
 use shard::disk::SharedBytes;
 use shard::ids::{LeaderEpoch, LogId, Offset, PartitionKey, Timestamp};
+pub use shard::log::{Found, TimeTarget, Until};
+pub use shard::partition::Offsets;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -139,13 +141,6 @@ pub struct ReadItem {
     pub bytes_max: usize,
 }
 
-/// How far a reader sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
-    HighWatermark,
-    LastStable,
-}
-
 /// What a read found in one partition.
 #[derive(Clone, Debug)]
 pub struct ReadData {
@@ -185,47 +180,11 @@ pub struct WatchItem {
     pub until: Until,
 }
 
-/// The offsets of a partition at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offsets {
-    pub log_start: Offset,
-    pub last_stable: Offset,
-    pub high_watermark: Offset,
-    pub log_end: Offset,
-    pub leader_epoch: LeaderEpoch,
-}
-
-impl Offsets {
-    /// The offset below which a reader sees everything.
-    pub fn end(&self, until: Until) -> Offset {
-        match until {
-            Until::HighWatermark => self.high_watermark,
-            Until::LastStable => self.last_stable,
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeItem {
     pub at: PartitionAt,
     pub target: TimeTarget,
     pub until: Until,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeTarget {
-    /// The first record at or after this time.
-    AtOrAfter(Timestamp),
-    /// The first of the records with the greatest time.
-    Greatest,
-}
-
-/// A record found by its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    pub offset: Offset,
-    pub timestamp: Timestamp,
-    pub leader_epoch: LeaderEpoch,
 }
 
 /// Why a partition does not answer a reader.

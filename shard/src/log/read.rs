@@ -101,10 +101,7 @@ impl Log {
         if ask.from < log_start || ask.from > log_end {
             return Err(ReadError::OutOfRange { from: ask.from, log_start, log_end });
         }
-        let until = match ask.until {
-            Until::HighWatermark => offsets.high_watermark,
-            Until::LastStable => offsets.last_stable,
-        };
+        let until = offsets.end(ask.until);
         let mut plan = ReadPlan { offsets, slices: Vec::new(), bytes: 0, cold: None };
         let mut at = ask.from;
         while at < until {

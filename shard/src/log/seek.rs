@@ -64,10 +64,7 @@ impl Log {
     /// Plans a look-up by time among the committed records; `None` when there is none.
     pub fn plan_time(&self, id: DenseId, target: TimeTarget, until: Until) -> Option<TimeSeek> {
         let partition = self.partitions.get(id)?;
-        let until = match until {
-            Until::HighWatermark => partition.high_watermark(),
-            Until::LastStable => partition.last_stable(),
-        };
+        let until = partition.offsets(self.spec.run).end(until);
         let visible = Visible { from: partition.log_start(), until };
         let runs = runs_by_time(partition, target, visible);
         let places = runs.into_iter().map(|run| {

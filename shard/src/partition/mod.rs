@@ -8,7 +8,7 @@ pub mod epochs;
 pub mod producers;
 
 use crate::ids::{LeaderEpoch, Offset, PartitionKey, Position, SegmentNumber, Timestamp};
-use crate::log::{BatchEntry, Flush, PartitionSettings};
+use crate::log::{BatchEntry, Flush, PartitionSettings, Until};
 use epochs::EpochHistory;
 use producers::Producers;
 use std::collections::VecDeque;
@@ -23,6 +23,16 @@ pub struct Offsets {
     pub high_watermark: Offset,
     pub log_end: Offset,
     pub leader_epoch: LeaderEpoch,
+}
+
+impl Offsets {
+    /// The offset below which such a reader sees everything.
+    pub fn end(&self, until: Until) -> Offset {
+        match until {
+            Until::HighWatermark => self.high_watermark,
+            Until::LastStable => self.last_stable,
+        }
+    }
 }
 
 /// The stretch of a partition that lies in one segment.
