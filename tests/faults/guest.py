@@ -23,7 +23,6 @@ GUEST = CACHE.parent / "guest"
 QEMU = "qemu-system-x86_64"
 MODULES = ["virtio_pci", "virtio_blk", "virtio_net"]
 DISK_BYTES = 1 << 30
-BLOCK_BYTES = 4096
 FLUSH_SECONDS_MAX = 0.02
 READY_WITHIN = 240
 INIT = """#!/bin/busybox sh
@@ -43,15 +42,17 @@ $b poweroff -f
 class Disk:
     """A disk with a volatile write cache, behind NBD on a socket; the cache is lost in `cut`."""
 
-    def __init__(self, dir):
+    def __init__(self, dir, sector):
+        """`sector` bytes that belong together are written as a whole or not at all."""
+        self.sector = sector
         self.path = os.path.join(dir, "disk.sock")
         self.file = os.open(os.path.join(dir, "disk"), os.O_RDWR | os.O_CREAT, 0o600)
         os.ftruncate(self.file, DISK_BYTES)
         mkfs = shutil.which("mkfs.ext4", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
         if not mkfs:
             raise NotRun("no mkfs.ext4")
-        run([mkfs, "-q", "-F", "-b", str(BLOCK_BYTES), os.path.join(dir, "disk")])
-        # Block: what it holds for certain, then what was written since the last flush.
+        run([mkfs, "-q", "-F", "-b", "4096", os.path.join(dir, "disk")])
+        # Sector: what it holds for certain, then what was written since the last flush.
         self.unflushed, self.is_on = {}, False
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
@@ -123,13 +124,13 @@ class Disk:
         return True
 
     def write(self, offset, data):
-        blocks = range(offset // BLOCK_BYTES, -(-(offset + len(data)) // BLOCK_BYTES))
-        for block in blocks:
-            if block not in self.unflushed:
-                self.unflushed[block] = [os.pread(self.file, BLOCK_BYTES, block * BLOCK_BYTES)]
+        sectors = range(offset // self.sector, -(-(offset + len(data)) // self.sector))
+        for sector in sectors:
+            if sector not in self.unflushed:
+                self.unflushed[sector] = [os.pread(self.file, self.sector, sector * self.sector)]
         os.pwrite(self.file, data, offset)
-        for block in blocks:
-            self.unflushed[block].append(os.pread(self.file, BLOCK_BYTES, block * BLOCK_BYTES))
+        for sector in sectors:
+            self.unflushed[sector].append(os.pread(self.file, self.sector, sector * self.sector))
 
     def await_unflushed(self, seconds):
         """Until there is something that a cut may lose."""
@@ -138,14 +139,14 @@ class Disk:
             time.sleep(0.0005)
 
     def cut(self, chance, kept):
-        """The power is gone: what a block was not sure to hold it holds with probability `kept`.
-        How many blocks were not sure, and how many of them are older than their last write."""
+        """The power is gone: what a sector was not sure to hold it holds with probability `kept`.
+        How many sectors were not sure, and how many of them are older than their last write."""
         self.thread.join()
         unsure, older = len(self.unflushed), 0
-        for block, versions in self.unflushed.items():
+        for sector, versions in self.unflushed.items():
             if chance.random() >= kept:
                 older += 1
-                os.pwrite(self.file, chance.choice(versions[:-1]), block * BLOCK_BYTES)
+                os.pwrite(self.file, chance.choice(versions[:-1]), sector * self.sector)
         self.unflushed.clear()
         return unsure, older
 
