@@ -160,7 +160,7 @@ mod tests {
         };
         let dir = std::env::temp_dir().join(format!("basalt-inspect-{}", uuid::Uuid::new_v4()));
         std::fs::create_dir_all(&dir).unwrap();
-        check(&dir, "holds no segments");
+        check(&dir, "holds no segment files");
         check(&dir.join("gone"), "cannot read");
         let file = dir.join("text");
         std::fs::write(&file, [b'x'; 4096]).unwrap();
