@@ -31,7 +31,8 @@ $b mount -t devtmpfs dev /dev; $b mount -t proc proc /proc; $b mount -t sysfs sy
 for module in {modules}; do $b insmod /modules/$module.ko; done
 $b ip link set lo up; $b ip link set eth0 up
 $b ip addr add 10.0.2.15/24 dev eth0; $b ip route add default via 10.0.2.2
-$b mount -t ext4 /dev/vda /data && echo powercut: mounted
+$b mount -t ext4 /dev/vda /data || {{ echo "powercut: no file system"; $b poweroff -f; }}
+echo "powercut: mounted"
 ulimit -l unlimited
 /basalt serve --data-dir /data/basalt --listen 0.0.0.0:9092 {arguments}
 echo "powercut: the broker ended with $?"
