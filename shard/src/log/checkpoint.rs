@@ -25,6 +25,7 @@
 //! as-of segment (8) and offset (4), last-frame segment (8) and offset (4), log start (8), log end
 //! (8), then epoch history and producers, each a length (4) and that many bytes.
 
+use super::header::parse_number;
 use super::replay::DENSE_END;
 use crate::ids::{DenseId, LogId, Offset, PartitionKey, Position, SegmentNumber};
 use crc_fast::{CrcAlgorithm, Digest};
@@ -168,9 +169,7 @@ fn decode_entry(from: &mut Reader<'_>) -> Result<CheckpointEntry, CheckpointDama
 
 /// The id in a checkpoint's file name.
 pub fn parse_name(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix("checkpoint-")?;
-    let plain = digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit());
-    plain.then(|| digits.parse().ok()).flatten()
+    parse_number(name.strip_prefix("checkpoint-")?)
 }
 
 pub fn name(id: u64) -> String {

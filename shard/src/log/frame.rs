@@ -30,6 +30,7 @@
 //! A frame starts on an 8-byte slot. After a frame that ends at `e` the next one is either at the
 //! next slot or at the next page start, and carries the next sequence; anything else is the end.
 
+use super::header::FILE_NUMBERS_END;
 use crate::batch::HEADER_BYTES;
 use crate::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, Position, SegmentNumber};
 use crate::ids::{Sequence, Timestamp};
@@ -211,7 +212,8 @@ pub fn encode_side(header: &[u8; HEADER_BYTES], file: u64) -> [u8; SIDE_BYTES] {
 /// The number of the side file in the payload of a side frame; the batch's header is in front.
 pub fn decode_side(payload: &[u8]) -> Option<u64> {
     let bytes: &[u8; SIDE_BYTES] = payload.try_into().ok()?;
-    Some(u64::from_le_bytes(field(bytes, HEADER_BYTES)))
+    let file = u64::from_le_bytes(field(bytes, HEADER_BYTES));
+    (file < FILE_NUMBERS_END).then_some(file)
 }
 
 #[cfg(test)]
@@ -257,6 +259,13 @@ mod tests {
             bent[at] ^= 1;
             assert!(!sum_is_right(&bent, 5, b"prefix"), "byte {at}");
         }
+    }
+
+    #[test]
+    fn side_payload_round_trips_and_a_number_of_nobody_is_refused() {
+        let payload = encode_side(&[7; HEADER_BYTES], 5);
+        assert_eq!((decode_side(&payload), payload[0]), (Some(5), 7));
+        assert_eq!(decode_side(&encode_side(&[7; HEADER_BYTES], u64::MAX)), None);
     }
 
     #[test]

@@ -143,9 +143,17 @@ pub fn index_name(number: SegmentNumber) -> String {
 
 /// The number in a name that `segment_name` made.
 pub fn parse_segment_name(name: &str) -> Option<SegmentNumber> {
-    let digits = name.strip_suffix(".seg")?;
+    parse_number(name.strip_suffix(".seg")?).map(SegmentNumber)
+}
+
+/// Numbers of files, given in order, never come this far: one that does is nobody's.
+pub const FILE_NUMBERS_END: u64 = 1 << 62;
+
+/// The 20 digits of a file's number.
+pub fn parse_number(digits: &str) -> Option<u64> {
     let plain = digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit());
-    plain.then(|| digits.parse().ok()).flatten().map(SegmentNumber)
+    let number = plain.then(|| digits.parse().ok()).flatten();
+    number.filter(|&number| number < FILE_NUMBERS_END)
 }
 
 #[cfg(test)]
@@ -196,6 +204,7 @@ mod tests {
     fn names_sort_and_parse() {
         assert_eq!(segment_name(SegmentNumber(7)), "00000000000000000007.seg");
         assert_eq!(parse_segment_name("00000000000000000007.seg"), Some(SegmentNumber(7)));
+        assert_eq!(parse_segment_name("18446744073709551615.seg"), None);
         assert_eq!(parse_segment_name("7.seg"), None);
         assert_eq!(parse_segment_name("00000000000000000007.idx"), None);
     }

@@ -24,6 +24,7 @@
 //! Behind the batch entries: the number of each side file the segment refers to (8), then the
 //! CRC-32C of these numbers (4). The lowest bit of a frame's place says that the batch is in one.
 
+use super::header::FILE_NUMBERS_END;
 use crate::disk::ReadFile;
 use crate::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, SegmentNumber};
 use crate::ids::{Sequence, Timestamp};
@@ -285,7 +286,9 @@ fn read_sides(file: &dyn ReadFile, at: u64, count: u32) -> Result<Vec<u64>, Inde
     if crc(numbers) != u32::from_le_bytes(*sum) {
         return Err(IndexError::Damaged);
     }
-    Ok(numbers.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect())
+    let numbers = numbers.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+    let sane = |file: u64| (file < FILE_NUMBERS_END).then_some(file).ok_or(IndexError::Damaged);
+    numbers.map(sane).collect()
 }
 
 fn encode_directory(summary: &Summary, (batches, first, sum): (u32, u64, u32), out: &mut Vec<u8>) {

@@ -7,6 +7,7 @@
 
 use super::engine::{Log, Stored};
 use super::frame::{decode_side, SIDE_BYTES};
+use super::header::parse_number;
 use super::jobs::Work;
 use super::outcome::{AppendError, Appended, Now};
 use super::read::read_behind;
@@ -148,7 +149,5 @@ pub(super) fn side_name(file: u64) -> String {
 
 /// The number in a name that `side_name` made.
 pub(super) fn parse_side_name(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix("side-")?;
-    let plain = digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit());
-    plain.then(|| digits.parse().ok()).flatten()
+    parse_number(name.strip_prefix("side-")?)
 }
