@@ -19,6 +19,7 @@ impl Config {
             warm_bytes: self.log_warm_bytes,
             unsynced_bytes_max: self.log_unsynced_max_bytes,
             unsynced_bytes_max_relaxed: self.log_unsynced_relaxed_max_bytes,
+            flush_interval_ms: self.flush_interval_ms.unsigned_abs(),
             background_sync_ms: self.log_background_sync_ms.unsigned_abs(),
             background_sync_bytes: self.log_background_sync_bytes,
             sync_interval_min_us: self.log_sync_interval_min_us,

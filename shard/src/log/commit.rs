@@ -45,6 +45,8 @@ pub struct Commit {
     waiting: VecDeque<Waiting>,
     /// When the oldest dirty byte was appended.
     dirty_since_us: Option<u64>,
+    /// Some dirty batch was promised a sync within the flush interval.
+    interval_runs: bool,
     last_start_us: u64,
     last_done_us: u64,
     /// The durable position the last frame carried.
@@ -65,6 +67,7 @@ impl Commit {
             dirty_bytes: 0,
             waiting: VecDeque::new(),
             dirty_since_us: None,
+            interval_runs: false,
             last_start_us: 0,
             last_done_us: now_us,
             marked: end,
@@ -122,6 +125,11 @@ impl Commit {
         self.waiting.push_back(Waiting { end: self.end, partition, offset_end });
     }
 
+    /// The batch that ends at the log's end is to be synced within the flush interval.
+    pub fn start_interval(&mut self) {
+        self.interval_runs = true;
+    }
+
     /// Whether the core must not store more now.
     pub fn is_full(&self, settings: &LogSettings, now_us: u64) -> bool {
         let stalled = self.in_flight.is_some_and(|sync| {
@@ -143,7 +151,12 @@ impl Commit {
         let due = if self.has_waiting() {
             now_us.saturating_sub(self.last_start_us) >= settings.sync_interval_min_us
         } else {
-            now_us.saturating_sub(since) >= settings.background_sync_ms * 1000
+            let interval_ms = if self.interval_runs {
+                settings.flush_interval_ms.min(settings.background_sync_ms)
+            } else {
+                settings.background_sync_ms
+            };
+            now_us.saturating_sub(since) >= interval_ms * 1000
                 || self.dirty_bytes >= settings.background_sync_bytes
         };
         due.then(|| self.start(now_us))
@@ -157,6 +170,7 @@ impl Commit {
             Some(InFlight { covers: self.end, bytes: self.dirty_bytes, started_us: now_us });
         self.dirty_bytes = 0;
         self.dirty_since_us = None;
+        self.interval_runs = false;
         self.last_start_us = now_us;
         plan
     }
@@ -235,6 +249,19 @@ mod tests {
         commit.appended(at(5000), 904, 10_000);
         assert_eq!(commit.plan(&settings, 500_000), None);
         assert!(commit.plan(&settings, 1_010_000).is_some());
+    }
+
+    #[test]
+    fn an_interval_is_kept() {
+        let settings = LogSettings { flush_interval_ms: 100, ..LogSettings::default() };
+        let mut commit = Commit::new(at(4096), 0);
+        commit.appended(at(5000), 904, 10_000);
+        commit.start_interval();
+        assert_eq!(commit.plan(&settings, 109_000), None);
+        assert!(commit.plan(&settings, 110_000).is_some());
+        commit.done(111_000);
+        commit.appended(at(6000), 1000, 120_000);
+        assert_eq!(commit.plan(&settings, 900_000), None, "nobody was promised more");
     }
 
     #[test]

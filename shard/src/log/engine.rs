@@ -275,13 +275,16 @@ impl Log {
         let new_run = partition.extend(segment, &entry);
         partition.last_position = position;
         let log_start = partition.log_start();
-        let waits = partition.settings.flush == Flush::Commit;
+        let flush = partition.settings.flush;
+        let waits = flush == Flush::Commit;
         let touched = std::mem::replace(&mut partition.touched, true);
         self.open.live += u32::from(new_run);
         self.checkpoints.touched(id, touched);
         let last_offset = Offset(entry.end().0 - 1);
-        if waits {
-            self.commit.wait(id, entry.end());
+        match flush {
+            Flush::Commit => self.commit.wait(id, entry.end()),
+            Flush::Interval => self.commit.start_interval(),
+            Flush::Os => {}
         }
         Appended {
             base_offset,

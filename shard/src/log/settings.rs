@@ -9,7 +9,7 @@ use uuid::Uuid;
 pub enum Flush {
     /// When it is on stable storage.
     Commit,
-    /// At the append; synced at least every `interval_ms`.
+    /// At the append; synced within `flush_interval_ms`.
     Interval,
     /// At the append, as Apache Kafka does by default; synced in the background.
     Os,
@@ -53,6 +53,8 @@ pub struct LogSettings {
     pub unsynced_bytes_max: u64,
     /// The same bound when no partition waits for syncs.
     pub unsynced_bytes_max_relaxed: u64,
+    /// The longest time a batch of a partition with `Flush::Interval` may be without a sync.
+    pub flush_interval_ms: u64,
     /// A sync is started at least this often while there is something to sync …
     pub background_sync_ms: u64,
     /// … and when this many bytes are waiting.
@@ -82,6 +84,7 @@ impl Default for LogSettings {
             warm_bytes: 256 << 20,
             unsynced_bytes_max: 16 << 20,
             unsynced_bytes_max_relaxed: 256 << 20,
+            flush_interval_ms: 100,
             background_sync_ms: 1000,
             background_sync_bytes: 64 << 20,
             sync_interval_min_us: 1000,
