@@ -10,8 +10,7 @@
 
 use super::{finished, lookup, Client, Finish, Handlers, Outcome, Pending};
 use crate::catalog::{CatalogImage, Topic};
-use crate::config::topic::TopicSettings;
-use crate::config::{Config, TimestampType};
+use crate::config::Config;
 use crate::cores::front::{AppendItem, AppendRefusal, AppendWait, Appended, Appending, Later};
 use crate::errors::{KafkaError, RequestFault};
 use crate::protocol::header::ReplyHeader;
@@ -23,9 +22,7 @@ use kafka_protocol::messages::produce_response::{
 };
 use kafka_protocol::messages::{ProduceRequest, ProduceResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
-use shard::batch::{
-    BatchError, BatchHeader, Limits, RecordErrors, RecordFault, Rules, TimestampRule,
-};
+use shard::batch::{BatchError, BatchHeader, RecordErrors, RecordFault};
 use uuid::Uuid;
 
 /// From this version on topics are named by their ids.
@@ -141,27 +138,9 @@ fn item(
     if BatchHeader::parse(&records).is_ok_and(transactional) {
         return Err(RequestFault::NoTransaction);
     }
-    Ok(AppendItem { at, records, rules: rules(config, &topic.settings, version) })
-}
-
-fn rules(config: &Config, settings: &TopicSettings, version: i16) -> Rules {
-    let bytes_max = config.message_decompressed_max_bytes;
-    Rules {
-        message_bytes_max: usize::try_from(settings.max_message_bytes).unwrap_or(0),
-        timestamps: match settings.timestamp_type {
-            TimestampType::LogAppendTime => TimestampRule::Append,
-            TimestampType::CreateTime => TimestampRule::Create {
-                before_max_ms: settings.timestamp_before_max_ms,
-                after_max_ms: settings.timestamp_after_max_ms,
-            },
-        },
-        keys_required: settings.cleanup.compact,
-        zstd_allowed: version >= 7,
-        limits: Limits {
-            bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
-            ..Limits::default()
-        },
-    }
+    let zstd_allowed = version >= 7;
+    let rules = topic.settings.rules(config.decompression_limits(), zstd_allowed);
+    Ok(AppendItem { at, records, rules })
 }
 
 impl Plan {
