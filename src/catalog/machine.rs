@@ -5,13 +5,14 @@
 //! what the partition holds. Two commands are never decided on the same state: the records of the
 //! first are replayed before the second is stepped.
 
-use super::create::{self, CreateOutcome, Creation, NewTopic};
+use super::create::{self, CreateOutcome, CreateRefusal, Creation, NewTopic};
 use super::delete::{self, DeleteOutcome, TopicRef};
 use super::image::{CatalogImage, Topic};
 use super::name;
 use super::record::{Record, TopicRecord};
 use crate::config::topic::{InvalidConfig, Overrides, TopicSettings};
 use crate::config::Config;
+use crate::coordinator::OFFSETS_TOPIC;
 use shard::ids::{LogId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -40,6 +41,10 @@ pub enum Command {
         view: u32,
         topics: Vec<TopicRef>,
     },
+    /// Creates `__consumer_offsets` unless it is there.
+    OpenGroups {
+        view: u32,
+    },
     /// A block of producer ids for one core to hand out.
     TakeProducerIds {
         count: u32,
@@ -56,6 +61,7 @@ impl Command {
     pub fn fresh_ids(&self) -> usize {
         match self {
             Command::CreateTopics { topics, .. } => topics.len(),
+            Command::OpenGroups { .. } => 1,
             Command::DeleteTopics { .. }
             | Command::TakeProducerIds { .. }
             | Command::Purged { .. } => 0,
@@ -68,6 +74,7 @@ impl Command {
 pub enum Answer {
     Created(Vec<CreateOutcome>),
     Deleted(Vec<DeleteOutcome>),
+    GroupsOpened(Result<(), CreateRefusal>),
     ProducerIds(Range<i64>),
     Purged,
 }
@@ -132,18 +139,11 @@ impl Machine {
     pub fn step(&self, command: &Command, now: Timestamp, ids: &[Uuid]) -> Step {
         match command {
             Command::CreateTopics { view, topics, validate_only } => {
-                let creation = Creation {
-                    view: *view,
-                    image: &self.image,
-                    forms: &self.forms,
-                    rules: &self.rules,
-                    load: &self.load,
-                    now_ms: now.0,
-                };
-                let (topics, outcomes) = create::create(&creation, topics, ids);
+                let (topics, outcomes) = create::create(&self.creation(*view, now), topics, ids);
                 let records = topics.into_iter().filter(|_| !validate_only).map(Record::Topic);
                 Step { records: records.collect(), answer: Answer::Created(outcomes) }
             }
+            Command::OpenGroups { view } => self.open_groups(*view, now, ids),
             Command::DeleteTopics { view, topics } => {
                 let (gone, outcomes) = delete::delete(*view, &self.image, topics);
                 let records = gone.iter().map(|topic| deleted_record(topic, now)).collect();
@@ -163,6 +163,36 @@ impl Machine {
                 Step { records, answer: Answer::Purged }
             }
         }
+    }
+
+    fn creation(&self, view: u32, now: Timestamp) -> Creation<'_> {
+        Creation {
+            view,
+            image: &self.image,
+            forms: &self.forms,
+            rules: &self.rules,
+            load: &self.load,
+            now_ms: now.0,
+        }
+    }
+
+    /// The topic of the groups is made at their first use. It may pass the limit on partitions no
+    /// more than any other.
+    fn open_groups(&self, view: u32, now: Timestamp, ids: &[Uuid]) -> Step {
+        let topic = NewTopic {
+            name: OFFSETS_TOPIC.to_string(),
+            partitions: self.rules.config.offsets_topic_num_partitions,
+            replication_factor: -1,
+            configs: vec![("cleanup.policy".to_string(), Some("compact".to_string()))],
+            ..NewTopic::default()
+        };
+        let (topics, mut outcomes) = create::create(&self.creation(view, now), &[topic], ids);
+        let result = match outcomes.pop().map(|outcome| outcome.result) {
+            Some(Err(CreateRefusal::Exists { .. }) | Ok(_)) | None => Ok(()),
+            Some(Err(refusal)) => Err(refusal),
+        };
+        let records = topics.into_iter().map(Record::Topic).collect();
+        Step { records, answer: Answer::GroupsOpened(result) }
     }
 
     /// Applies a record: the one way state changes. Replaying a record again changes nothing.

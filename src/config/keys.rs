@@ -218,6 +218,36 @@ compression_type: Compression = "compression.type", Kind::Choice(Compression::NA
 min_insync_replicas: i32 = "min.insync.replicas", count(1, 32_767), "1", Planned,
     "Copies that acks=all asks for. There is one copy: accepted for tools that expect it.";
 
+["Groups"]
+offsets_topic_num_partitions: i32 = "offsets.topic.num.partitions", count(1, 10_000), "50", Live,
+    "Partitions of __consumer_offsets, which spread groups over the cores. Counts when the topic is \
+     made, at the first use of a group.";
+group_initial_rebalance_delay_ms: i64 = "group.initial.rebalance.delay.ms", millis(0, HOUR), "3s",
+    Live,
+    "How long the first rebalance of an empty group waits for more members; each of them prolongs \
+     it, up to the group's rebalance timeout.";
+group_min_session_timeout_ms: i64 = "group.min.session.timeout.ms", millis(1, HOUR), "6s", Live,
+    "The shortest session timeout a member may ask for.";
+group_max_session_timeout_ms: i64 = "group.max.session.timeout.ms", millis(1, DAY), "30min", Live,
+    "The longest session timeout a member may ask for.";
+group_max_size: u32 = "group.max.size", count(1, 1_000_000), "10_000", Live,
+    "Members one group may have.";
+group_max_count: u32 = "group.max.count", count(1, 10_000_000), "10_000", Live,
+    "Groups each partition of __consumer_offsets may have; new ones beyond it are refused.";
+group_metadata_max_bytes: u64 = "group.metadata.max.bytes", bytes(KIB, GIB), "16MiB", Live,
+    "What the subscriptions and assignments of all members of one group may come to.";
+group_offsets_max: u32 = "group.offsets.max", count(1, 10_000_000), "200_000", Live,
+    "Partitions one group may have committed offsets of.";
+offset_metadata_max_bytes: u32 = "offset.metadata.max.bytes", count(0, 1_000_000), "4_096", Live,
+    "The text a client may commit with an offset, in bytes.";
+offsets_retention_minutes: u32 = "offsets.retention.minutes", count(1, 2_147_483_647), "10_080",
+    Live,
+    "How long offsets are kept after their group has become empty, or after the last commit of \
+     consumers that are in no group.";
+offsets_retention_check_interval_ms: i64 = "offsets.retention.check.interval.ms", millis(1, DAY),
+    "10min", Live,
+    "How often offsets that are kept no longer are looked for.";
+
 ["Limits"]
 socket_request_max_bytes: u64 = "socket.request.max.bytes", bytes(64 * KIB, 2 * GIB - 1),
     "100MiB", Live,

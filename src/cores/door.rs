@@ -8,8 +8,9 @@ use super::append::Group;
 use super::ask::{AppendAnswer, Ask, Batch, Item, Lost, ReadAnswer};
 use super::core::Core;
 use super::front::{
-    AppendItem, AppendRefusal, AppendWait, Appending, CatalogDown, Cores, Found, Later, Offsets,
-    PartitionAt, PartitionRefusal, ReadData, ReadRequest, Slice, TimeItem, WatchItem,
+    AppendItem, AppendRefusal, AppendWait, Appending, CatalogDown, CoordinatorRefusal, Cores,
+    Found, GroupAnswer, GroupItem, Later, Offsets, PartitionAt, PartitionRefusal, ReadData,
+    ReadRequest, Slice, TimeItem, WatchItem,
 };
 use super::gather::{split, Gather};
 use super::jobs::Lanes;
@@ -173,6 +174,11 @@ impl Cores for Door {
         let (reply, answer) = oneshot::channel();
         self.0.send(0, Ask::Catalog { command, reply });
         Box::pin(async move { answer.await.unwrap_or(Err(CatalogDown)) })
+    }
+
+    fn groups(&self, items: Vec<GroupItem>) -> Later<Vec<GroupAnswer>> {
+        let refused = items.iter().map(|_| Err(CoordinatorRefusal::NotHere)).collect();
+        Box::pin(std::future::ready(refused))
     }
 }
 
