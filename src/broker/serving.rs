@@ -1,7 +1,8 @@
 //! What runs on one core: its state, its listener with all connections, and their orderly end.
 
+use crate::catalog::Machine;
 use crate::config::Config;
-use crate::cores::{Core, CoreParts, Door, Ends, Home, Keeper, Life, Quiet};
+use crate::cores::{Core, CoreParts, Door, Ends, Home, Life, Quiet};
 use crate::handlers::{Client, Cluster, Handlers};
 use crate::metrics::{Board, Snapshot};
 use crate::net::{self, ConnInfo, CoreNet, Limits, Service};
@@ -21,7 +22,8 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// All a core takes along to its thread.
 pub struct CoreStart {
     pub parts: CoreParts,
-    pub keeper: Option<Keeper>,
+    /// For core 0, which keeps the catalogue.
+    pub catalog: Option<Machine>,
     pub ends: Ends,
     pub home: Home,
     pub quiet: Quiet,
@@ -39,7 +41,7 @@ pub struct CoreStart {
 /// The core, from its first task to its last.
 pub async fn run(start: CoreStart) {
     let grace = Duration::from_millis(start.config.shutdown_grace_ms.unsigned_abs());
-    let core = Core::new(start.parts, start.keeper);
+    let core = Core::new(start.parts, start.catalog);
     let net = CoreNet::new(start.limits);
     let life = {
         let net = net.clone();
@@ -64,6 +66,7 @@ pub async fn run(start: CoreStart) {
     accepting.stop().await;
     net.drain();
     core.ring_alarms();
+    core.release_groups();
     if within(grace, net.emptied()).await.is_none() {
         tracing::warn!(connections = net.connections(), "closing connections that did not end");
         net.close();

@@ -7,7 +7,7 @@
 //! and draws no random number.
 //!
 //! ```text
-//! input, moment -> step -> records -> append -> replay   (one call, nothing in between)
+//! input, moment -> step -> records -> append -> replay -> effect   (one call, nothing between)
 //!                       -> replies -> sent when all that was appended so far has committed
 //!                       -> timers  -> come back as an input
 //! ```
@@ -38,6 +38,12 @@ pub trait Machine: Sized + 'static {
 
     /// Called once, when everything durable has been replayed: sets the timers of what was found.
     fn loaded(&mut self, at: Moment<'_>) -> Step<Self>;
+
+    /// What the records replayed since the last call mean for the world outside. Called after each
+    /// step's records were replayed; what it returns is done once they have committed.
+    fn take_effect(&mut self) -> Option<Self::Effect> {
+        None
+    }
 }
 
 /// A record as it lies in the partition.
@@ -86,7 +92,6 @@ pub struct Step<M: Machine> {
     pub replies: Vec<(ReplyTo, M::Output)>,
     /// When each timer fires on the clock that never jumps; `None` ends it.
     pub timers: Vec<(M::Timer, Option<u64>)>,
-    pub effect: Option<M::Effect>,
     pub if_refused: IfRefused,
 }
 
@@ -107,7 +112,6 @@ impl<M: Machine> Default for Step<M> {
             records: Vec::new(),
             replies: Vec::new(),
             timers: Vec::new(),
-            effect: None,
             if_refused: IfRefused::default(),
         }
     }
