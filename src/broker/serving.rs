@@ -54,7 +54,7 @@ pub async fn run(start: CoreStart) {
         Life::begin(core.clone(), start.ends, start.home, is_busy).await
     };
     let door = Rc::new(Door(core.clone()));
-    let handlers = Handlers::new(door, start.config, start.cluster);
+    let handlers = Handlers::new(door, start.config, start.cluster, core.id());
     let service = Rc::new(Kafka { handlers: handlers.clone() });
     let accepting = Background::spawn(net::serve(start.listener, service, net.clone()));
     let housekeeping = keep_house(&core, &net, handlers, start.board);
@@ -107,7 +107,8 @@ struct Kafka {
 }
 
 impl Service for Kafka {
-    fn call(&self, frame: Bytes, _conn: &Rc<ConnInfo>) -> Outcome {
-        self.handlers.call(frame, Client { view: crate::catalog::DEFAULT_VIEW })
+    fn call(&self, frame: Bytes, conn: &Rc<ConnInfo>) -> Outcome {
+        let client = Client { view: crate::catalog::DEFAULT_VIEW, host: conn.peer.ip() };
+        self.handlers.call(frame, client)
     }
 }
