@@ -73,6 +73,12 @@ pub enum RequestFault {
     ControllerEndpoint,
     #[error("there is no such type of endpoint")]
     EndpointType,
+    #[error("an offset cannot be negative but for -1, the high watermark")]
+    NegativeOffset,
+    #[error("records of the broker's own topics cannot be deleted")]
+    InternalTopic,
+    #[error("the topic's cleanup.policy does not delete")]
+    KeepsRecords,
     #[error("configurations of this type of resource are not kept")]
     ResourceType,
     #[error("there is no broker of this id")]
@@ -109,6 +115,9 @@ impl KafkaError for RequestFault {
             RequestFault::CoordinatorType => Code::InvalidRequest,
             RequestFault::ControllerEndpoint => Code::MismatchedEndpointType,
             RequestFault::EndpointType => Code::UnsupportedEndpointType,
+            RequestFault::NegativeOffset => Code::OffsetOutOfRange,
+            RequestFault::InternalTopic => Code::InvalidTopicException,
+            RequestFault::KeepsRecords => Code::PolicyViolation,
             RequestFault::ResourceType => Code::InvalidRequest,
             RequestFault::UnknownBroker => Code::InvalidRequest,
         }
@@ -148,6 +157,7 @@ impl KafkaError for AppendRefusal {
             AppendRefusal::OutOfOrderSequence => Code::OutOfOrderSequenceNumber,
             AppendRefusal::StaleProducerEpoch => Code::InvalidProducerEpoch,
             AppendRefusal::TooLargeForSegment { .. } => Code::RecordListTooLarge,
+            AppendRefusal::AboveHighWatermark(_) => Code::OffsetOutOfRange,
             AppendRefusal::DiskFull => Code::KafkaStorageError,
             AppendRefusal::LogFailed => Code::KafkaStorageError,
             AppendRefusal::TimedOut => Code::RequestTimedOut,
@@ -207,7 +217,7 @@ mod tests {
     use crate::catalog::NameProblem;
     use crate::config::topic::InvalidConfig;
     use shard::batch::{Codec, RecordErrors};
-    use shard::ids::{ProducerEpoch, ProducerId};
+    use shard::ids::{Offset, ProducerEpoch, ProducerId};
     use std::fmt::Debug;
 
     fn lines<E: KafkaError + Debug>(out: &mut String, errors: Vec<E>) {
@@ -251,6 +261,9 @@ mod tests {
             CoordinatorType,
             ControllerEndpoint,
             EndpointType,
+            NegativeOffset,
+            InternalTopic,
+            KeepsRecords,
             ResourceType,
             UnknownBroker,
         ]
@@ -318,6 +331,7 @@ mod tests {
                 A::OutOfOrderSequence,
                 A::StaleProducerEpoch,
                 segment,
+                A::AboveHighWatermark(Offset(1)),
                 A::DiskFull,
                 A::LogFailed,
                 A::TimedOut,
@@ -362,6 +376,9 @@ NoShareGroups 35
 CoordinatorType 42
 ControllerEndpoint 114
 EndpointType 115
+NegativeOffset 1
+InternalTopic 17
+KeepsRecords 44
 ResourceType 42
 UnknownBroker 42
 [BatchError]
@@ -388,6 +405,7 @@ Unknown 3
 OutOfOrderSequence 45
 StaleProducerEpoch 47
 TooLargeForSegment 18
+AboveHighWatermark 1
 DiskFull 56
 LogFailed 56
 TimedOut 7

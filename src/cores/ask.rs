@@ -41,6 +41,8 @@ pub enum Batch {
     Side(SideBatch),
     /// Refused by the worker that was to write it.
     Refused(AppendRefusal),
+    /// No batch: records below this offset are to go, or all that readers see.
+    Trim { below: Option<Offset> },
 }
 
 impl From<AppendItem> for Item {

@@ -9,7 +9,7 @@ use super::ask::{AppendAnswer, Ask, Batch, Item, Lost, ReadAnswer};
 use super::core::Core;
 use super::front::{
     AppendItem, AppendRefusal, AppendWait, Appending, CatalogDown, Cores, Found, Later, Offsets,
-    PartitionAt, PartitionRefusal, ReadData, ReadRequest, Slice, TimeItem, WatchItem,
+    PartitionAt, PartitionRefusal, ReadData, ReadRequest, Slice, TimeItem, TrimItem, WatchItem,
 };
 use super::gather::{split, Gather};
 use super::jobs::Lanes;
@@ -85,6 +85,23 @@ impl Cores for Door {
                 Appending::Blocked(placed) => placed.await,
             }
         }))
+    }
+
+    fn trim(
+        &self,
+        items: Vec<TrimItem>,
+        timeout_ms: u64,
+    ) -> Later<Vec<Result<Offset, AppendRefusal>>> {
+        let trim = |TrimItem { at, below }| Item { at, batch: Batch::Trim { below } };
+        let items = items.into_iter().map(trim).collect();
+        let handed_in = self.hand_in(items, AppendWait::Committed { timeout_ms });
+        Box::pin(async move {
+            let answers = match handed_in {
+                Appending::Taken(answers) => answers.await,
+                Appending::Blocked(placed) => placed.await.await,
+            };
+            answers.into_iter().map(|answer| answer.map(|trimmed| trimmed.log_start)).collect()
+        })
     }
 
     fn read(&self, ask: ReadRequest) -> Later<Vec<Result<ReadData, PartitionRefusal>>> {

@@ -36,6 +36,14 @@ pub trait Cores: 'static {
     /// Appends batches, each to its partition. Called in the order in which requests take effect.
     fn append(&self, items: Vec<AppendItem>, wait: AppendWait) -> Appending;
 
+    /// Moves log starts up, each to its item's offset. Resolves when that would survive a power
+    /// cut, whatever the partition's flush policy, with the log starts.
+    fn trim(
+        &self,
+        items: Vec<TrimItem>,
+        timeout_ms: u64,
+    ) -> Later<Vec<Result<Offset, AppendRefusal>>>;
+
     /// Reads batches, in the order of the items, until `bytes_max` is used up. Items of different
     /// owners do not know of one another: together they may exceed `bytes_max`.
     fn read(&self, ask: ReadRequest) -> Answers<ReadData>;
@@ -73,6 +81,14 @@ pub struct AppendItem {
     /// As the client sent it, not yet looked at.
     pub records: Bytes,
     pub rules: Rules,
+}
+
+/// Where a partition's log is to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrimItem {
+    pub at: PartitionAt,
+    /// `None`: behind everything readers see. What is below the log start already changes nothing.
+    pub below: Option<Offset>,
 }
 
 /// When an append is answered.
@@ -116,6 +132,9 @@ pub enum AppendRefusal {
     StaleProducerEpoch,
     #[error("a batch of {bytes} bytes does not fit into a segment of {bytes_max}")]
     TooLargeForSegment { bytes: usize, bytes_max: usize },
+    /// Of a trim alone.
+    #[error("the partition's high watermark is {0}")]
+    AboveHighWatermark(Offset),
     #[error("the disk is full")]
     DiskFull,
     /// Before the append, or before it was committed.

@@ -7,6 +7,7 @@
 
 mod api_versions;
 mod create_topics;
+mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
@@ -138,6 +139,9 @@ impl Handlers {
             }
             Request::DeleteTopics(request) => {
                 later(header, delete_topics::handle(self.clone(), request, header.version, client))
+            }
+            Request::DeleteRecords(request) => {
+                later(header, delete_records::handle(self.clone(), request, client))
             }
             Request::InitProducerId(request) => {
                 later(header, init_producer_id::handle(self.clone(), request))

@@ -8,6 +8,7 @@
 mod broker;
 mod client;
 mod damage;
+mod delete_records;
 mod hostile;
 mod long_poll;
 mod offsets;
