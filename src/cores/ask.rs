@@ -6,7 +6,7 @@
 //! as plans: what has to be read from the disk is read by a worker for the asking core.
 
 use super::front::{
-    AppendItem, AppendRefusal, AppendWait, Appended, CatalogDown, Offsets, PartitionAt,
+    AppendItem, AppendRefusal, AppendWait, Appended, CatalogDown, Offsets, Parcel, PartitionAt,
     PartitionRefusal, ReadRequest, TimeItem, WatchItem,
 };
 use crate::catalog::{Answer, CatalogImage, Command, Topic};
@@ -80,6 +80,11 @@ pub enum Ask {
     EpochEnd {
         items: Vec<EpochItem>,
         reply: Sender<Vec<EpochAnswer>>,
+    },
+    /// A connection whose data are all there. It comes back when it is not taken.
+    Connection {
+        parcel: Parcel,
+        reply: Sender<Result<(), Parcel>>,
     },
     /// To core 0, which owns the catalogue.
     Catalog {

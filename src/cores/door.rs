@@ -106,6 +106,7 @@ impl Cores for Door {
 
     fn read(&self, ask: ReadRequest) -> Later<Vec<Result<ReadData, PartitionRefusal>>> {
         let ReadRequest { items, bytes_max, until } = ask;
+        self.0.note_touched(items.iter().map(|item| self.0.owner(item.at.log)));
         let request = |items| ReadRequest { items, bytes_max, until };
         let gather = self.gather(
             items,
@@ -222,7 +223,9 @@ impl Door {
     fn hand_in(&self, items: Vec<Item>, wait: AppendWait) -> Appending {
         let core = &self.0;
         let mut appends = Appends { local: None, gather: Gather::new(items.len()) };
-        for share in split(items, |item| item.at.log, |log| core.owner(log)) {
+        let shares = split(items, |item| item.at.log, |log| core.owner(log));
+        core.note_touched(shares.iter().map(|share| share.core));
+        for share in shares {
             if share.core == core.id() {
                 let group = core.append(share.items, wait, None);
                 appends.local = Some((group, share.places));

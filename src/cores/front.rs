@@ -6,13 +6,15 @@
 //! no runtime and run in tests against a model.
 
 use crate::catalog::{Answer, CatalogImage, Command};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use shard::batch::{BatchError, Rules};
 use shard::disk::SharedBytes;
 use shard::ids::{LeaderEpoch, LogId, Offset, PartitionKey, Timestamp};
 pub use shard::log::{Found, TimeTarget, Until};
 pub use shard::partition::Offsets;
+use std::fmt;
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -214,6 +216,38 @@ pub enum PartitionRefusal {
     OutOfRange,
     /// The disk did not give the bytes, or they are damaged.
     Unreadable,
+}
+
+/// The cores whose partitions a request appends to or reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Touched {
+    /// It does neither.
+    #[default]
+    Nothing,
+    Here,
+    Other(usize),
+    Several,
+}
+
+/// What a connection holds while it is counted among all; given back when dropped.
+pub type Place = Box<dyn Send>;
+
+/// A connection on its way to another core. It has no request in flight.
+pub struct Parcel {
+    pub socket: OwnedFd,
+    /// Received and not yet taken.
+    pub received: BytesMut,
+    /// How often it has moved, or tried to.
+    pub moves: u32,
+    pub frame_bytes_max: usize,
+    pub place: Place,
+}
+
+impl fmt::Debug for Parcel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let received_bytes = self.received.len();
+        f.debug_struct("Parcel").field("received_bytes", &received_bytes).finish_non_exhaustive()
+    }
 }
 
 /// The catalogue's log has failed: nothing can be created or deleted until a restart.
