@@ -18,7 +18,7 @@ use crate::cores::{home, mesh, CoreParts, Lanes, Quiet, SettingsOf};
 use crate::handlers::Cluster;
 use crate::http::{self, HttpError};
 use crate::metrics::Board;
-use crate::net::{self, BindError, Limits};
+use crate::net::{self, Admission, BindError, Limits};
 use crate::preflight::{self, Cleared};
 use crate::runtime::{self, RuntimeError, Stop, Stops};
 use data::{Data, DataError};
@@ -85,6 +85,7 @@ pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), S
     };
     let cluster = Arc::new(cluster(&config, &data, &bound));
     let (ready, up) = mpsc::channel();
+    let admission = admission(&config, cleared.connections_max);
     let boot = Boot {
         disk: disk.clone(),
         config: &config,
@@ -92,6 +93,7 @@ pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), S
         cluster,
         lanes,
         boards,
+        admission,
         ready,
         started,
     };
@@ -170,6 +172,7 @@ struct Boot<'a> {
     cluster: Arc<Cluster>,
     lanes: Lanes,
     boards: Vec<Board>,
+    admission: Arc<Admission>,
     ready: mpsc::Sender<()>,
     started: Instant,
 }
@@ -222,6 +225,7 @@ impl Boot<'_> {
                 quiet: quiet.clone(),
                 listener,
                 limits: limits(self.config),
+                admission: self.admission.clone(),
                 config: self.config.clone(),
                 cluster: self.cluster.clone(),
                 board,
@@ -235,16 +239,20 @@ impl Boot<'_> {
     }
 }
 
+fn admission(config: &Config, connections_max: u32) -> Arc<Admission> {
+    let per_ip = config.max_connections_per_ip.map_or(usize::MAX, |most| most as usize);
+    let overrides = config.max_connections_per_ip_overrides.iter();
+    let overrides = overrides.map(|(ip, most)| (*ip, *most as usize)).collect();
+    Admission::new(connections_max as usize, per_ip, overrides)
+}
+
 fn limits(config: &Config) -> Limits {
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-    let per_ip = config.max_connections_per_ip.map_or(usize::MAX, |most| most as usize);
     Limits {
         frame_bytes_max: bytes(config.socket_request_max_bytes),
         pending_max: config.connection_requests_max as usize,
         held_bytes_max: bytes(config.connection_held_bytes),
         core_held_bytes_max: bytes(config.core_held_bytes),
-        connections_max: config.max_connections as usize,
-        connections_per_ip_max: per_ip,
         setup_ms: config.connection_setup_ms.unsigned_abs(),
         idle_ms: config.connections_max_idle_ms.map_or(u64::MAX, i64::unsigned_abs),
         stalled_ms: config.connection_stall_ms.unsigned_abs(),

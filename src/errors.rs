@@ -64,7 +64,7 @@ pub enum RequestFault {
     NoProducerIds,
     #[error("the topic of the groups, __consumer_offsets, cannot be made now")]
     NoOffsetsTopic,
-    #[error("the broker alone writes to its internal topics")]
+    #[error("the broker alone writes to its internal topics and deletes of them")]
     InternalTopic,
     #[error("transactions are not served by this version of the broker")]
     NoTransactions,
@@ -76,6 +76,10 @@ pub enum RequestFault {
     ControllerEndpoint,
     #[error("there is no such type of endpoint")]
     EndpointType,
+    #[error("an offset cannot be negative but for -1, the high watermark")]
+    NegativeOffset,
+    #[error("the topic's cleanup.policy does not delete")]
+    KeepsRecords,
     #[error("configurations of this type of resource are not kept")]
     ResourceType,
     #[error("there is no broker of this id")]
@@ -113,6 +117,8 @@ impl KafkaError for RequestFault {
             RequestFault::CoordinatorType => Code::InvalidRequest,
             RequestFault::ControllerEndpoint => Code::MismatchedEndpointType,
             RequestFault::EndpointType => Code::UnsupportedEndpointType,
+            RequestFault::NegativeOffset => Code::OffsetOutOfRange,
+            RequestFault::KeepsRecords => Code::PolicyViolation,
             RequestFault::ResourceType => Code::InvalidRequest,
             RequestFault::UnknownBroker => Code::InvalidRequest,
         }
@@ -152,6 +158,7 @@ impl KafkaError for AppendRefusal {
             AppendRefusal::OutOfOrderSequence => Code::OutOfOrderSequenceNumber,
             AppendRefusal::StaleProducerEpoch => Code::InvalidProducerEpoch,
             AppendRefusal::TooLargeForSegment { .. } => Code::RecordListTooLarge,
+            AppendRefusal::AboveHighWatermark(_) => Code::OffsetOutOfRange,
             AppendRefusal::DiskFull => Code::KafkaStorageError,
             AppendRefusal::LogFailed => Code::KafkaStorageError,
             AppendRefusal::TimedOut => Code::RequestTimedOut,
@@ -270,7 +277,7 @@ mod tests {
     use crate::catalog::NameProblem;
     use crate::config::topic::InvalidConfig;
     use shard::batch::{Codec, RecordErrors};
-    use shard::ids::{ProducerEpoch, ProducerId};
+    use shard::ids::{Offset, ProducerEpoch, ProducerId};
     use std::fmt::Debug;
 
     fn lines<E: KafkaError + Debug>(out: &mut String, errors: Vec<E>) {
@@ -315,6 +322,8 @@ mod tests {
             CoordinatorType,
             ControllerEndpoint,
             EndpointType,
+            NegativeOffset,
+            KeepsRecords,
             ResourceType,
             UnknownBroker,
         ]
@@ -410,6 +419,7 @@ mod tests {
                 A::OutOfOrderSequence,
                 A::StaleProducerEpoch,
                 segment,
+                A::AboveHighWatermark(Offset(1)),
                 A::DiskFull,
                 A::LogFailed,
                 A::TimedOut,
@@ -456,6 +466,8 @@ NoShareGroups 35
 CoordinatorType 42
 ControllerEndpoint 114
 EndpointType 115
+NegativeOffset 1
+KeepsRecords 44
 ResourceType 42
 UnknownBroker 42
 [BatchError]
@@ -482,6 +494,7 @@ Unknown 3
 OutOfOrderSequence 45
 StaleProducerEpoch 47
 TooLargeForSegment 18
+AboveHighWatermark 1
 DiskFull 56
 LogFailed 56
 TimedOut 7

@@ -7,7 +7,7 @@
 
 use super::front::{
     AppendItem, AppendRefusal, AppendWait, Appended, CatalogDown, CoordinatorRefusal, GroupAnswer,
-    GroupItem, Offsets, PartitionAt, PartitionRefusal, ReadRequest, TimeItem, WatchItem,
+    GroupItem, Offsets, Parcel, PartitionAt, PartitionRefusal, ReadRequest, TimeItem, WatchItem,
 };
 use crate::catalog::{Answer, Command, ImageChange};
 use bytes::Bytes;
@@ -40,6 +40,8 @@ pub enum Batch {
     Side(SideBatch),
     /// Refused by the worker that was to write it.
     Refused(AppendRefusal),
+    /// No batch: records below this offset are to go, or all that readers see.
+    Trim { below: Option<Offset> },
 }
 
 impl From<AppendItem> for Item {
@@ -77,6 +79,11 @@ pub enum Ask {
     EpochEnd {
         items: Vec<EpochItem>,
         reply: Sender<Vec<EpochAnswer>>,
+    },
+    /// A connection whose data are all there. It comes back when it is not taken.
+    Connection {
+        parcel: Parcel,
+        reply: Sender<Result<(), Parcel>>,
     },
     /// To core 0, which owns the catalogue.
     Catalog {

@@ -6,11 +6,13 @@
 
 use super::alarms::Alarms;
 use super::append::Group;
+use super::arrivals::Arrivals;
 use super::ask::{
     AppendAnswer, Ask, EpochAnswer, EpochItem, Item, OffsetsAnswer, ReadAnswer, TimeAnswer,
 };
 use super::front::{
-    AppendRefusal, AppendWait, PartitionAt, PartitionRefusal, ReadRequest, TimeItem, WatchItem,
+    AppendRefusal, AppendWait, PartitionAt, PartitionRefusal, ReadRequest, TimeItem, Touched,
+    WatchItem,
 };
 use super::groups::Coordinator;
 use super::host::{Host, Request};
@@ -29,7 +31,7 @@ use shard::batch::Scratch;
 use shard::disk::Disk;
 use shard::ids::{DenseId, LogId, Offset, PartitionKey, Timestamp};
 use shard::log::{self, Flush, Log, Now, PartitionSettings, ReadAsk, Sides};
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -98,6 +100,10 @@ pub struct Core {
     /// Wakes the upkeep of the logs.
     pub(super) upkeep: Notify,
     pub metrics: CoreMetrics,
+    /// Takes connections of other cores.
+    pub arrivals: Arrivals,
+    /// The cores the request that is being served is about.
+    pub touched: Cell<Touched>,
 }
 
 impl Core {
@@ -125,6 +131,8 @@ impl Core {
             alarms: Alarms::default(),
             upkeep: Notify::default(),
             metrics: CoreMetrics::default(),
+            arrivals: Arrivals::default(),
+            touched: Cell::default(),
         };
         core.attach_kept();
         let core = Rc::new(core);
@@ -207,6 +215,8 @@ impl Core {
             Ask::Offsets { items, reply } => drop(reply.send(self.offsets(&items))),
             Ask::Time { items, reply } => drop(reply.send(self.time(&items))),
             Ask::EpochEnd { items, reply } => drop(reply.send(self.epoch_end(&items))),
+            // The connection of an asker that is gone closes.
+            Ask::Connection { parcel, reply } => drop(reply.send(self.arrivals.take(parcel))),
             Ask::Catalog { command, reply } => self.serve_catalog(command, reply),
             Ask::Groups { items, reply } => self.serve_groups(items, reply),
             Ask::Image { change, reply } => {

@@ -7,13 +7,15 @@
 
 use crate::catalog::{Answer, CatalogImage, Command};
 use crate::coordinator::{GroupOutput, GroupRequest};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use shard::batch::{BatchError, Rules};
 use shard::disk::SharedBytes;
 use shard::ids::{LeaderEpoch, LogId, Offset, PartitionKey, Timestamp};
 pub use shard::log::{Found, TimeTarget, Until};
 pub use shard::partition::Offsets;
+use std::fmt;
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -36,6 +38,14 @@ pub trait Cores: 'static {
 
     /// Appends batches, each to its partition. Called in the order in which requests take effect.
     fn append(&self, items: Vec<AppendItem>, wait: AppendWait) -> Appending;
+
+    /// Moves log starts up, each to its item's offset. Resolves when that would survive a power
+    /// cut, whatever the partition's flush policy, with the log starts.
+    fn trim(
+        &self,
+        items: Vec<TrimItem>,
+        timeout_ms: u64,
+    ) -> Later<Vec<Result<Offset, AppendRefusal>>>;
 
     /// Reads batches, in the order of the items, until `bytes_max` is used up. Items of different
     /// owners do not know of one another: together they may exceed `bytes_max`.
@@ -102,6 +112,14 @@ pub struct AppendItem {
     pub rules: Rules,
 }
 
+/// Where a partition's log is to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrimItem {
+    pub at: PartitionAt,
+    /// `None`: behind everything readers see. What is below the log start already changes nothing.
+    pub below: Option<Offset>,
+}
+
 /// When an append is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendWait {
@@ -143,6 +161,9 @@ pub enum AppendRefusal {
     StaleProducerEpoch,
     #[error("a batch of {bytes} bytes does not fit into a segment of {bytes_max}")]
     TooLargeForSegment { bytes: usize, bytes_max: usize },
+    /// Of a trim alone.
+    #[error("the partition's high watermark is {0}")]
+    AboveHighWatermark(Offset),
     #[error("the disk is full")]
     DiskFull,
     /// Before the append, or before it was committed.
@@ -222,6 +243,38 @@ pub enum PartitionRefusal {
     OutOfRange,
     /// The disk did not give the bytes, or they are damaged.
     Unreadable,
+}
+
+/// The cores whose partitions a request appends to or reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Touched {
+    /// It does neither.
+    #[default]
+    Nothing,
+    Here,
+    Other(usize),
+    Several,
+}
+
+/// What a connection holds while it is counted among all; given back when dropped.
+pub type Place = Box<dyn Send>;
+
+/// A connection on its way to another core. It has no request in flight.
+pub struct Parcel {
+    pub socket: OwnedFd,
+    /// Received and not yet taken.
+    pub received: BytesMut,
+    /// How often it has moved, or tried to.
+    pub moves: u32,
+    pub frame_bytes_max: usize,
+    pub place: Place,
+}
+
+impl fmt::Debug for Parcel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let received_bytes = self.received.len();
+        f.debug_struct("Parcel").field("received_bytes", &received_bytes).finish_non_exhaustive()
+    }
 }
 
 /// The catalogue's log has failed: nothing can be created or deleted until a restart.

@@ -2,7 +2,7 @@
 
 use super::front::{
     AppendItem, AppendRefusal, AppendWait, Appending, Cores, Found, GroupItem, PartitionAt,
-    PartitionRefusal, ReadItem, ReadRequest, TimeItem, TimeTarget, Until, WatchItem,
+    PartitionRefusal, ReadItem, ReadRequest, TimeItem, TimeTarget, TrimItem, Until, WatchItem,
 };
 use super::*;
 use crate::catalog::{Answer, Command, Machine, NewTopic, Rules, Topic, TopicRef, DEFAULT_VIEW};
@@ -15,13 +15,13 @@ use crate::runtime::{self, Stops};
 use futures_channel::oneshot;
 use futures_lite::future::poll_once;
 use shard::batch::{BatchBuilder, NewRecord};
-use shard::disk::sim::{Fault, Op, SimDisk};
+use shard::disk::sim::{Fault, Op, Rng, SimDisk};
 use shard::disk::Disk;
 use shard::ids::{LeaderEpoch, LogId, Offset, Timestamp};
 use shard::log::{Log, LogSettings, LogSpec, Now};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{mpsc, Arc, Mutex, OnceLock};
 use std::time::Instant;
 use uuid::Uuid;
 
@@ -111,8 +111,23 @@ fn body<F: Future<Output = ()> + 'static>(run: impl FnOnce(Door) -> F + Send + '
 }
 
 async fn create(door: &Door, name: &str, partitions: i32) -> Arc<Topic> {
-    let topic =
-        NewTopic { name: name.into(), partitions, replication_factor: -1, ..NewTopic::default() };
+    create_with(door, name, partitions, &[]).await
+}
+
+async fn create_with(
+    door: &Door,
+    name: &str,
+    partitions: i32,
+    configs: &[(&str, &str)],
+) -> Arc<Topic> {
+    let configs = configs.iter().map(|(key, value)| (key.to_string(), Some(value.to_string())));
+    let topic = NewTopic {
+        name: name.into(),
+        partitions,
+        replication_factor: -1,
+        configs: configs.collect(),
+        ..NewTopic::default()
+    };
     let (view, validate_only) = (DEFAULT_VIEW, false);
     let command = Command::CreateTopics { view, topics: vec![topic], validate_only };
     let answer = door.catalog(command).await.expect("the catalogue works");
@@ -230,6 +245,47 @@ fn a_long_poll_wakes_when_any_partition_grows_or_goes() {
             assert!(gone.iter().all(|answer| *answer == Err(PartitionRefusal::Unknown)));
         }),
     );
+}
+
+#[test]
+fn a_trim_is_on_stable_storage_when_it_is_answered_whatever_the_flush_policy() {
+    let disk = SimDisk::new(6);
+    let powered = disk.clone();
+    let (lost_power, crashes) = mpsc::channel();
+    // No sync but one that somebody waits for.
+    let settings = LogSettings { background_sync_ms: 3_600_000, ..LogSettings::default() };
+    let run = body(|door| async move {
+        let topic = create_with(&door, "t", 2, &[("flush", "os")]).await;
+        for at in [at(&topic, 0), at(&topic, 1)] {
+            for _ in 0..4 {
+                assert!(all(door.append(vec![item(&door, at, 10)], COMMITTED)).await[0].is_ok());
+            }
+            let trim = |below: Option<i64>| {
+                door.trim(vec![TrimItem { at, below: below.map(Offset) }], 20_000)
+            };
+            assert_eq!(trim(Some(3)).await, [Ok(Offset(3))]);
+            assert_eq!(trim(Some(1)).await, [Ok(Offset(3))], "it never goes down");
+            let above = AppendRefusal::AboveHighWatermark(Offset(4));
+            assert_eq!(trim(Some(5)).await, [Err(above)]);
+            let offsets = door.offsets(vec![at]).await.remove(0).expect("known");
+            assert_eq!((offsets.log_start.0, offsets.high_watermark.0), (3, 4));
+            assert!(all(door.append(vec![item(&door, at, 10)], COMMITTED)).await[0].is_ok());
+            assert_eq!(trim(None).await, [Ok(Offset(5))]);
+        }
+        // What no sync covers may be gone now, by chance.
+        for seed in 0..8 {
+            lost_power.send(powered.fork().crash(&mut Rng::new(seed))).expect("the test waits");
+        }
+    });
+    on_cores(2, &disk, settings.clone(), run);
+    for crashed in crashes {
+        let disk: Arc<dyn Disk> = Arc::new(crashed);
+        for (_, log) in open_logs(&disk, &[LogId(0), LogId(1)], &settings) {
+            let of_topic = log.partitions().filter(|(_, key)| *key != CATALOG_AT.key);
+            let starts = of_topic.filter_map(|(id, _)| log.offsets(id));
+            assert_eq!(starts.map(|offsets| offsets.log_start.0).collect::<Vec<_>>(), [5]);
+        }
+    }
 }
 
 #[test]

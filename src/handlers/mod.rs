@@ -8,6 +8,7 @@
 mod api_versions;
 mod create_topics;
 mod delete_groups;
+mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
@@ -185,6 +186,7 @@ impl Handlers {
             Request::DescribeGroups(r) => {
                 later(header, describe_groups::handle(on, r, version, client))
             }
+            Request::DeleteRecords(r) => later(header, delete_records::handle(on, r, client)),
             Request::ListGroups(r) => later(header, list_groups::handle(on, r, client)),
             Request::DeleteGroups(r) => later(header, delete_groups::handle(on, r, client)),
         }

@@ -36,6 +36,7 @@ pub const CLIENT_ID: &str = "bench";
 struct ModelPartition {
     /// Base offset, end offset, timestamp of the first record, bytes.
     batches: Vec<(i64, i64, i64, Bytes)>,
+    start: i64,
     end: i64,
 }
 
@@ -230,9 +231,10 @@ impl Model {
         if !self.is_there(at) {
             return Err(PartitionRefusal::Unknown);
         }
-        let end = self.partitions.borrow().get(&at.key).map_or(0, |partition| partition.end);
+        let partitions = self.partitions.borrow();
+        let (start, end) = partitions.get(&at.key).map_or((0, 0), |at| (at.start, at.end));
         Ok(Offsets {
-            log_start: Offset(0),
+            log_start: Offset(start),
             last_stable: Offset(end),
             high_watermark: Offset(end),
             log_end: Offset(end),
@@ -255,6 +257,18 @@ impl Model {
             }
         }
         Ok(ReadData { offsets, slices, aborted: Vec::new() })
+    }
+
+    fn trim_one(&self, item: &TrimItem) -> Result<Offset, AppendRefusal> {
+        let offsets = self.offsets_of(&item.at).map_err(|_| AppendRefusal::Unknown)?;
+        let to = item.below.unwrap_or(offsets.high_watermark);
+        if to > offsets.high_watermark {
+            return Err(AppendRefusal::AboveHighWatermark(offsets.high_watermark));
+        }
+        let mut partitions = self.partitions.borrow_mut();
+        let partition = partitions.entry(item.at.key).or_default();
+        partition.start = partition.start.max(to.0);
+        Ok(Offset(partition.start))
     }
 
     fn time_of(&self, item: &TimeItem) -> Result<Option<Found>, PartitionRefusal> {
@@ -301,6 +315,15 @@ impl Cores for Model {
         }
     }
 
+    fn trim(
+        &self,
+        items: Vec<TrimItem>,
+        _timeout_ms: u64,
+    ) -> Later<Vec<Result<Offset, AppendRefusal>>> {
+        let results: Vec<_> = items.iter().map(|item| self.trim_one(item)).collect();
+        Box::pin(async move { results })
+    }
+
     fn read(&self, ask: ReadRequest) -> Later<Vec<Result<ReadData, PartitionRefusal>>> {
         let results: Vec<_> = ask.items.iter().map(|item| self.read_one(item)).collect();
         Box::pin(async move { results })
@@ -343,7 +366,7 @@ impl Cores for Model {
             Uuid::from_u128(self.ids.get())
         };
         let ids: Vec<Uuid> = (0..command.fresh_ids()).map(fresh).collect();
-        let step = self.machine.borrow().step(&command, self.now(), &ids);
+        let step = self.machine.borrow().decide(&command, self.now(), &ids);
         step.records.iter().for_each(|record| self.machine.borrow_mut().replay(record));
         Box::pin(async move { Ok(step.answer) })
     }

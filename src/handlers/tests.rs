@@ -6,7 +6,10 @@ use crate::protocol::api::{Api, Request};
 use crate::protocol::samples::{self, Dice};
 use bytes::Bytes;
 use futures_lite::future::{block_on, poll_once};
-use kafka_protocol::messages::create_topics_request::CreatableTopic;
+use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use kafka_protocol::messages::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsTopic,
+};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
@@ -420,6 +423,39 @@ fn offsets_by_special_timestamp_and_by_time() {
     for (version, timestamp) in [(6, -3), (7, -4), (8, -5), (10, -6), (10, i64::MIN)] {
         assert_eq!(ask(version, timestamp).0, 35, "v{version} {timestamp}");
     }
+}
+
+#[test]
+fn records_are_deleted_up_to_an_offset_by_kafkas_rules() {
+    let bench = Bench::new("");
+    create(&bench, "a", 1);
+    create(&bench, "__consumer_offsets", 1);
+    let compact = new_topic("compact", 1).with_configs(vec![CreatableTopicConfig::default()
+        .with_name(text("cleanup.policy"))
+        .with_value(Some(text("compact")))]);
+    let request = CreateTopicsRequest::default().with_topics(vec![compact]);
+    let _: CreateTopicsResponse = bench.ask(Api::CreateTopics, 7, &request);
+    let _: ProduceResponse = bench.ask(Api::Produce, 9, &produce("a", &[(0, batch(1_000, 6))]));
+    let ask = |version, topic, partition, offset| {
+        let partition =
+            DeleteRecordsPartition::default().with_partition_index(partition).with_offset(offset);
+        let topic =
+            DeleteRecordsTopic::default().with_name(name(topic)).with_partitions(vec![partition]);
+        let request = DeleteRecordsRequest::default().with_topics(vec![topic]);
+        let response: DeleteRecordsResponse = bench.ask(Api::DeleteRecords, version, &request);
+        let partition = &response.topics[0].partitions[0];
+        (partition.error_code, partition.low_watermark)
+    };
+    assert_eq!(ask(0, "a", 0, 2), (0, 2));
+    assert_eq!(ask(1, "a", 0, 1), (0, 2), "below the log start nothing changes");
+    for offset in [7, -2, i64::MIN, i64::MAX] {
+        assert_eq!(ask(2, "a", 0, offset), (1, -1), "{offset}");
+    }
+    assert_eq!(ask(2, "a", 1, 0), (3, -1));
+    assert_eq!(ask(2, "no", 0, 0), (3, -1));
+    assert_eq!(ask(2, "compact", 0, 0), (44, -1));
+    assert_eq!(ask(2, "__consumer_offsets", 0, 0), (17, -1));
+    assert_eq!(ask(2, "a", 0, -1), (0, 6));
 }
 
 #[test]

@@ -134,6 +134,8 @@ offered! {
         CreateTopicsRequest => CreateTopicsResponse;
     DeleteTopics = 20, flexible 4, layouts::DELETE_TOPICS,
         DeleteTopicsRequest => DeleteTopicsResponse;
+    DeleteRecords = 21, flexible 2, layouts::DELETE_RECORDS,
+        DeleteRecordsRequest => DeleteRecordsResponse;
     InitProducerId = 22, flexible 2, layouts::INIT_PRODUCER_ID,
         InitProducerIdRequest => InitProducerIdResponse;
     OffsetForLeaderEpoch = 23, flexible 4, layouts::OFFSET_FOR_LEADER_EPOCH,
@@ -175,6 +177,7 @@ mod tests {
             "18 ApiVersions 0-4",
             "19 CreateTopics 2-7",
             "20 DeleteTopics 1-6",
+            "21 DeleteRecords 0-2",
             "22 InitProducerId 0-5",
             "23 OffsetForLeaderEpoch 2-4",
             "32 DescribeConfigs 1-4",

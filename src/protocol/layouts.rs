@@ -327,6 +327,20 @@ static DELETE_TOPIC: Layout = layout::<m::delete_topics_request::DeleteTopicStat
     is(Uuid),            // topic_id
 ]);
 
+pub static DELETE_RECORDS: Layout = layout::<m::DeleteRecordsRequest>(&[
+    is(Array(&DELETE_RECORDS_TOPIC)),
+    is(Int32), // timeout_ms
+]);
+static DELETE_RECORDS_TOPIC: Layout = layout::<m::delete_records_request::DeleteRecordsTopic>(&[
+    is(Text), // name
+    is(Array(&DELETE_RECORDS_PARTITION)),
+]);
+static DELETE_RECORDS_PARTITION: Layout =
+    layout::<m::delete_records_request::DeleteRecordsPartition>(&[
+        is(Int32), // partition_index
+        is(Int64), // offset
+    ]);
+
 pub static INIT_PRODUCER_ID: Layout = layout::<m::InitProducerIdRequest>(&[
     is(Text).nullable(), // transactional_id
     is(Int32),           // transaction_timeout_ms

@@ -117,6 +117,7 @@ pub fn request(dice: &mut Dice, api: Api, version: i16) -> (Request, Bytes) {
         Api::ApiVersions => encoded!(ApiVersions, api_versions(dice, version)),
         Api::CreateTopics => encoded!(CreateTopics, create_topics(dice, version)),
         Api::DeleteTopics => encoded!(DeleteTopics, delete_topics(dice, version)),
+        Api::DeleteRecords => encoded!(DeleteRecords, delete_records(dice, version)),
         Api::InitProducerId => encoded!(InitProducerId, init_producer_id(dice, version)),
         Api::OffsetForLeaderEpoch => encoded!(OffsetForLeaderEpoch, epochs(dice, version)),
         Api::DescribeConfigs => encoded!(DescribeConfigs, describe_configs(dice, version)),
@@ -335,6 +336,26 @@ fn delete_topics(dice: &mut Dice, version: i16) -> DeleteTopicsRequest {
         true => request.with_topics(dice.some(topic)),
         false => request.with_topic_names(dice.some(|dice| TopicName(dice.text()))),
     }
+}
+
+fn delete_records(dice: &mut Dice, version: i16) -> DeleteRecordsRequest {
+    use delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
+    let partition = |dice: &mut Dice| {
+        DeleteRecordsPartition::default()
+            .with_partition_index(dice.number() as i32)
+            .with_offset(dice.number())
+            .with_unknown_tagged_fields(dice.tags(version, 2, 0))
+    };
+    let topic = |dice: &mut Dice| {
+        DeleteRecordsTopic::default()
+            .with_name(TopicName(dice.text()))
+            .with_partitions(dice.some(partition))
+            .with_unknown_tagged_fields(dice.tags(version, 2, 0))
+    };
+    DeleteRecordsRequest::default()
+        .with_topics(dice.some(topic))
+        .with_timeout_ms(dice.number() as i32)
+        .with_unknown_tagged_fields(dice.tags(version, 2, 0))
 }
 
 fn init_producer_id(dice: &mut Dice, version: i16) -> InitProducerIdRequest {
