@@ -4,8 +4,28 @@
 //! it. The machine knows no API versions, no Kafka error codes and no clock; handlers translate
 //! requests into what is in `request`, the shell of `state_machine` drives it.
 
+mod group;
+mod machine;
+mod offsets;
+mod record;
 mod request;
+mod wire;
 
+#[cfg(test)]
+mod members_test;
+#[cfg(test)]
+mod offsets_test;
+#[cfg(test)]
+mod rebalance_test;
+#[cfg(test)]
+mod record_test;
+#[cfg(test)]
+mod script;
+#[cfg(test)]
+mod static_test;
+
+pub use machine::{Counts, GroupMachine, GroupTimer};
+pub use record::{GroupRecord, RecordError, StoredGroup, StoredMember, StoredOffset};
 pub use request::{
     Commit, CommitRefusal, Committed, CommittedTopic, DeleteRefusal, Described, DescribedMember,
     FetchOffsets, FetchRefusal, GroupLimits, GroupOutput, GroupRefusal, GroupRequest, GroupState,

@@ -63,7 +63,8 @@ pub enum GroupOutput {
     Join(Result<Joined, JoinRefusal>),
     Sync(Result<Synced, GroupRefusal>),
     Heartbeat(Result<(), GroupRefusal>),
-    /// One for each member asked about; refused as a whole when the group is not there.
+    /// One for each member asked about, also when the group is not there; refused as a whole for
+    /// an empty group id.
     Leave(Result<Vec<Result<(), GroupRefusal>>, GroupRefusal>),
     /// One for each offset, in their order; refused as a whole by the member's state.
     Commit(Result<Vec<Result<(), CommitRefusal>>, GroupRefusal>),
@@ -126,7 +127,8 @@ pub struct JoinedMember {
 }
 
 /// Why a join failed, and the member id the answer carries with it: the new one for
-/// `MemberIdRequired`, else the one that was sent.
+/// `MemberIdRequired`, none for `GroupFull` and for members that were removed while they waited,
+/// else the one that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinRefusal {
     pub refusal: GroupRefusal,
