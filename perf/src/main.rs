@@ -6,6 +6,7 @@
 
 mod broker;
 mod cases;
+mod connections;
 mod error;
 mod idle;
 mod latency;
@@ -62,6 +63,9 @@ struct Cli {
     /// Partitions of the idle broker.
     #[arg(long, default_value_t = 100_000)]
     partitions: u32,
+    /// Connections that do nothing.
+    #[arg(long, default_value_t = 5_000)]
+    connections: usize,
     /// Writes the report there as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -84,6 +88,10 @@ enum Case {
     Stalls,
     /// Memory and start of idle brokers.
     Idle,
+    /// Memory and CPU of connections that do nothing.
+    IdleConnections,
+    /// Two producers find their cores behind one address.
+    Follow,
 }
 
 fn main() -> ExitCode {
@@ -145,7 +153,16 @@ fn own_broker(cli: &Cli, tool: &tool::Tool) -> Result<Report, PerfError> {
             }
         }
     }
-    let others = |case: &Case| !matches!(case, Case::Idle | Case::Stalls);
+    for _ in 0..cli.rounds {
+        if wanted(cli, Case::IdleConnections) {
+            report.merge(connections::idle(&starter, cli.connections)?)?;
+        }
+        if wanted(cli, Case::Follow) {
+            report.merge(connections::follow(&starter, tool, cli.large)?)?;
+        }
+    }
+    let own = [Case::Idle, Case::Stalls, Case::IdleConnections, Case::Follow];
+    let others = |case: &Case| !own.contains(case);
     if cli.cases.is_empty() || cli.cases.iter().any(others) {
         let data = starter.data_dir()?;
         let broker = starter.start(data.path())?;
