@@ -220,8 +220,8 @@ min_insync_replicas: i32 = "min.insync.replicas", count(1, 32_767), "1", Planned
 
 ["Groups"]
 offsets_topic_num_partitions: i32 = "offsets.topic.num.partitions", count(1, 10_000), "50", Live,
-    "Partitions of __consumer_offsets, which spread groups over the cores. Counts when the topic is \
-     made, at the first use of a group.";
+    "Partitions of __consumer_offsets, which spread groups over the cores. Counts when the topic \
+     is made, at the first use of a group.";
 group_initial_rebalance_delay_ms: i64 = "group.initial.rebalance.delay.ms", millis(0, HOUR), "3s",
     Live,
     "How long the first rebalance of an empty group waits for more members; each of them prolongs \

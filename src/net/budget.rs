@@ -138,13 +138,11 @@ impl Budget {
         }
     }
 
-    /// Whether a connection has had the reserve for longer than a peer may take for anything.
-    pub fn overstays(&self, control: &Control, limits: &Limits, now_ms: u64) -> bool {
-        self.reserve.get().is_some_and(|reserve| {
-            let receives = control.held.get().pending == 0;
-            let waited_ms = now_ms.saturating_sub(reserve.since_ms);
-            reserve.id == control.id && receives && waited_ms > limits.stalled_ms
-        })
+    /// The connection that has had the reserve for longer than a peer may take for anything.
+    pub fn overstays(&self, limits: &Limits, now_ms: u64) -> Option<u64> {
+        let reserve = self.reserve.get()?;
+        let waited_ms = now_ms.saturating_sub(reserve.since_ms);
+        (waited_ms > limits.stalled_ms).then_some(reserve.id)
     }
 
     /// Looks after those in line whose share has grown without anyone letting go of bytes.
