@@ -50,6 +50,7 @@ impl TopicSettings {
             retention_ms: self.retention_ms,
             retention_bytes: self.retention_bytes,
             internal,
+            compaction: None,
         }
     }
 

@@ -27,11 +27,13 @@ mod seek;
 mod segments;
 mod settings;
 mod side;
+mod tail;
 mod upkeep;
+mod write;
 
 pub use chain::OpenError;
 pub use engine::Log;
-pub use frame::{FrameHeader, Kind, FRAME_HEADER_BYTES, PAGE_BYTES};
+pub use frame::{Carried, FrameHeader, Kind, FRAME_HEADER_BYTES, PAGE_BYTES};
 pub use header::{
     parse_segment_name, segment_name, HeaderError, Predecessor, SegmentHeader, FRAMES_START,
     SEGMENT_HEADER_BYTES,
@@ -44,7 +46,7 @@ pub use recover::Recovered;
 pub use replay::Cut;
 pub use scan::{Frame, Scanner};
 pub use seek::{Found, TimeSeek, TimeTarget};
-pub use settings::{Flush, LogSettings, LogSpec, PartitionSettings};
+pub use settings::{Compaction, Flush, LogSettings, LogSpec, PartitionSettings};
 pub use side::{SideBatch, SideError, Sides};
 #[cfg(test)]
 mod tests;

@@ -1,20 +1,26 @@
 //! The second step of recovery: the frames of the chain, applied to partitions in order.
 //!
+//! A carried frame or a gap changes where batches lie and nothing else: the last one in the log's
+//! order counts, whatever the checkpoint covers. The weights of a run that was carried in part when
+//! the process ended are measured again at the end.
+//!
 //! A frame is *settled* when a mark behind it says that it was durable; settled frames stay where
 //! they are. Frames beyond the last mark wait in `tail`: recovery copies them before they count.
 
 use super::chain::{io_error, open_link, Chain, Link, OpenError};
-use super::frame::{decode_bind, decode_side, Kind};
-use super::header::{index_name, FRAMES_START};
-use super::index::{BatchEntry, Directory, IndexStamp, SegmentIndex, Summary};
+use super::frame::{decode_bind, decode_gap, decode_side, Carried, Kind};
+use super::header::{index_name, SegmentHeader, FRAMES_START};
+use super::index::{BatchEntry, Directory, IndexStamp, SegmentIndex, Summary, GAP_FRAME_BYTES};
+use super::read::{wanted, Entries};
 use super::scan::{Frame, Scanner};
 use super::settings::{Flush, LogSpec, PartitionSettings};
 use crate::batch::BatchHeader;
 use crate::disk::Disk;
-use crate::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, Position, Sequence, Timestamp};
+use crate::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, Position, SegmentNumber};
+use crate::ids::{Sequence, Timestamp};
 use crate::partition::epochs::EpochHistory;
 use crate::partition::producers::Producers;
-use crate::partition::{Partition, Run};
+use crate::partition::{Partition, Run, RunKind};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -30,6 +36,12 @@ pub(super) enum Effect {
         header: BatchHeader,
         /// The file that holds the batch when the frame does not.
         side: Option<u64>,
+        carried: Option<Carried>,
+    },
+    /// No batch is left between the offset of the frame and this one.
+    Gap {
+        from: Offset,
+        to: Offset,
     },
     Bind(PartitionKey),
     LogStart(Offset),
@@ -53,6 +65,7 @@ pub(super) struct Found {
 /// A segment of the chain that has been gone through.
 #[derive(Debug)]
 pub(super) struct Walked {
+    pub header: SegmentHeader,
     pub stamp: IndexStamp,
     /// Side files from the index file, when that was used.
     pub from_file: Vec<u64>,
@@ -105,6 +118,7 @@ fn unattached() -> PartitionSettings {
         retention_ms: None,
         retention_bytes: None,
         internal: false,
+        compaction: None,
     }
 }
 
@@ -179,12 +193,32 @@ impl<'a> Replay<'a> {
             if link.header.first_sequence != expected {
                 return self.end_here(disk, links, at);
             }
+            if let Some(next) = link.header.hollow {
+                self.step_over(link, next)?;
+                expected = next;
+                continue;
+            }
             expected = match self.use_index(disk, link) {
                 Some(next) => next,
                 None => self.scan(disk, at, link)?,
             };
         }
         self.end_here(disk, links, links.len())
+    }
+
+    /// A segment without frames. What they did is in the checkpoint or nowhere.
+    fn step_over(&mut self, link: &Link, next: Sequence) -> Result<(), OpenError> {
+        let number = link.header.number;
+        let Some(end) = link.end.filter(|_| number < self.covered.segment) else {
+            let mark = Position { segment: number, offset: FRAMES_START };
+            return Err(OpenError::Damaged { path: link.path.clone(), at: 0, mark });
+        };
+        let epoch = link.header.epoch;
+        let stamp = IndexStamp { number, epoch, end, next_sequence: next };
+        self.settled = Position { segment: number, offset: end };
+        self.settled_sequence = next;
+        self.walked.push(Walked { header: link.header, stamp, from_file: Vec::new(), index: None });
+        Ok(())
     }
 
     /// Takes a sealed segment before the checkpoint from its index file. `None`: scan it.
@@ -209,15 +243,25 @@ impl<'a> Replay<'a> {
         }
         self.settled = Position { segment: stamp.number, offset: stamp.end };
         self.settled_sequence = stamp.next_sequence;
-        self.walked.push(Walked { stamp, from_file: directory.sides, index: None });
+        let (header, from_file) = (link.header, directory.sides);
+        self.walked.push(Walked { header, stamp, from_file, index: None });
         Some(stamp.next_sequence)
     }
 
     /// Whether what an index says of a partition can follow what is known of it.
     fn continues(&self, stamp: IndexStamp, summary: &Summary) -> bool {
-        let last = self.partitions.get(&summary.dense).and_then(|known| known.runs().back());
-        let follows = |last: &Run| last.segment < stamp.number && last.end <= summary.base;
-        summary.base <= summary.end && last.is_none_or(follows)
+        let Some(known) = self.partitions.get(&summary.dense) else { return true };
+        let last = known.runs.last();
+        let end = last.map_or(Offset(0), |last| last.end);
+        match summary.kind {
+            Some(RunKind::Appended) => {
+                let newer =
+                    |last: &Run| last.segment < stamp.number || last.kind != RunKind::Appended;
+                last.is_none_or(newer) && end <= summary.base
+            }
+            Some(_) => summary.base.0 >= 0 && summary.end <= end.max(known.log_end()),
+            None => true,
+        }
     }
 
     fn add_run(&mut self, stamp: IndexStamp, summary: &Summary) {
@@ -225,13 +269,11 @@ impl<'a> Replay<'a> {
         let Some(partition) = self.partitions.get_mut(&summary.dense) else {
             return;
         };
-        partition.push_run(Run {
-            segment: stamp.number,
-            base: summary.base,
-            end: summary.end,
-            max_timestamp: summary.max_timestamp,
-            batch_bytes: summary.batch_bytes,
-        });
+        match summary.as_run(stamp.number) {
+            Some(run) if run.kind == RunKind::Appended => partition.runs.push(run),
+            Some(run) => drop(partition.runs.replace(run, None)),
+            None => {}
+        }
     }
 
     /// Scans a segment to its end, or to the end of the log. Returns the sequence expected next.
@@ -249,7 +291,7 @@ impl<'a> Replay<'a> {
             next_sequence: header.first_sequence,
         };
         let index = Some(SegmentIndex::default());
-        self.walked.push(Walked { stamp, from_file: Vec::new(), index });
+        self.walked.push(Walked { header: *header, stamp, from_file: Vec::new(), index });
         let mut bound = rustc_hash::FxHashSet::default();
         let mut ends: FxHashMap<DenseId, Offset> = FxHashMap::default();
         loop {
@@ -264,16 +306,27 @@ impl<'a> Replay<'a> {
             };
             self.frames += 1;
             let known = &self.partitions;
+            // Behind everything the partition is known to hold.
+            let end_of = |id: DenseId, ends: &FxHashMap<DenseId, Offset>| {
+                let last = known.get(&id).and_then(|known| known.runs.last());
+                let seen = ends.get(&id).copied().unwrap_or(Offset(0));
+                last.map_or(seen, |last| last.end.max(seen))
+            };
             let found = understand(at, link, &frame).filter(|found| match &found.effect {
                 Effect::Bind(_) => bound.insert(found.partition),
                 Effect::LogStart(_) => bound.contains(&found.partition),
-                Effect::Data { header, .. } => {
-                    let last = known.get(&found.partition).and_then(|known| known.runs().back());
-                    let end = ends.entry(found.partition).or_insert(Offset(0));
-                    *end = last.map_or(*end, |last| last.end.max(*end));
-                    let ascends = header.base_offset >= *end;
-                    *end = header.end_offset();
+                Effect::Data { header, carried: None, .. } => {
+                    let ascends = header.base_offset >= end_of(found.partition, &ends);
+                    ends.insert(found.partition, header.end_offset());
                     ascends && bound.contains(&found.partition)
+                }
+                Effect::Data { .. } | Effect::Gap { .. } => {
+                    let end = end_of(found.partition, &ends);
+                    let to = found.effect.end().unwrap_or(end);
+                    ends.insert(found.partition, end.max(to));
+                    let is_older = |known: &Partition| to <= end.max(known.log_end());
+                    let is_older = known.get(&found.partition).is_none_or(is_older);
+                    is_older && bound.contains(&found.partition)
                 }
                 Effect::Mark => true,
             });
@@ -329,16 +382,27 @@ impl<'a> Replay<'a> {
         let replayed = as_of.is_none_or(|as_of| found.end > as_of) && found.end > self.covered;
         let partition = self.partitions.get_mut(&id).filter(|_| !gone);
         match &found.effect {
-            Effect::Data { header, side } => {
+            Effect::Data { header, side, carried } => {
                 let entry = entry_of(found, header);
                 let entry = if side.is_some() { entry.in_side_file() } else { entry };
-                index.push(id, entry);
                 side.iter().for_each(|&file| index.push_side(file));
+                if let Some(carried) = carried {
+                    let run = run_of(found.end.segment, carried, &entry);
+                    index.carry(id, carried.from, entry, run.kind);
+                    let _ = partition.map(|partition| partition.runs.replace(run, None));
+                    return;
+                }
+                index.push(id, entry);
                 let Some(partition) = partition else { return };
-                partition.add_to_runs(found.end.segment, &entry);
+                partition.runs.append(found.end.segment, &entry);
                 if replayed {
                     replay_batch(partition, found, header, &entry, self.spec);
                 }
+            }
+            Effect::Gap { from, to } => {
+                index.gap(id, *from, *to);
+                let run = gap_run(found.end.segment, *from, *to);
+                let _ = partition.map(|partition| partition.runs.replace(run, None));
             }
             Effect::LogStart(to) => {
                 if let Some(partition) = partition.filter(|_| replayed) {
@@ -349,6 +413,42 @@ impl<'a> Replay<'a> {
                 }
             }
             Effect::Bind(_) | Effect::Mark => {}
+        }
+    }
+
+    /// Weighs the runs again of which only a part is left. One whose entries cannot be read keeps
+    /// its estimate.
+    pub fn measure(&mut self, disk: &dyn Disk) {
+        let walked = &self.walked;
+        for (&id, partition) in &mut self.partitions {
+            let partial: Vec<Run> =
+                partition.runs.iter().filter(|run| !run.exact).copied().collect();
+            for run in partial {
+                let at = walked.iter().find(|walked| walked.stamp.number == run.segment);
+                let entries = match at.map(|walked| walked.index.as_ref()) {
+                    Some(Some(index)) => index.entries(id, run.base).to_vec(),
+                    _ => {
+                        let path = self.spec.dir.join(index_name(run.segment));
+                        match Entries::read(disk, &path, id, run.base) {
+                            Ok(entries) => entries,
+                            Err(error) => {
+                                tracing::warn!(path = %path.display(), %error, "a run is estimated");
+                                continue;
+                            }
+                        }
+                    }
+                };
+                let entries = wanted(&entries, run.base, run.end);
+                let last = entries.iter().map(|entry| entry.max_timestamp).max();
+                let measured = Run {
+                    max_timestamp: last.unwrap_or(run.max_timestamp),
+                    batch_bytes: entries.iter().map(|entry| u64::from(entry.batch_bytes)).sum(),
+                    frame_bytes: entries.iter().map(BatchEntry::frame_bytes).sum(),
+                    exact: last.is_some(),
+                    ..run
+                };
+                partition.runs.correct(run.base, measured);
+            }
         }
     }
 
@@ -395,6 +495,44 @@ impl<'a> Replay<'a> {
     }
 }
 
+impl Effect {
+    /// The offset behind the batch or range.
+    fn end(&self) -> Option<Offset> {
+        match self {
+            Effect::Data { header, .. } => Some(header.end_offset()),
+            Effect::Gap { to, .. } => Some(*to),
+            Effect::Bind(_) | Effect::LogStart(_) | Effect::Mark => None,
+        }
+    }
+}
+
+/// The run that a carried batch alone is.
+pub(super) fn run_of(segment: SegmentNumber, carried: &Carried, entry: &BatchEntry) -> Run {
+    Run {
+        segment,
+        kind: if carried.cleaned { RunKind::Cleaned } else { RunKind::Carried },
+        base: carried.from,
+        end: entry.end(),
+        max_timestamp: entry.max_timestamp,
+        batch_bytes: u64::from(entry.batch_bytes),
+        frame_bytes: entry.frame_bytes(),
+        exact: true,
+    }
+}
+
+pub(super) fn gap_run(segment: SegmentNumber, base: Offset, end: Offset) -> Run {
+    Run {
+        segment,
+        kind: RunKind::Gap,
+        base,
+        end,
+        max_timestamp: Timestamp(-1),
+        batch_bytes: 0,
+        frame_bytes: GAP_FRAME_BYTES,
+        exact: true,
+    }
+}
+
 fn entry_of(found: &Found, header: &BatchHeader) -> BatchEntry {
     BatchEntry {
         base: header.base_offset,
@@ -437,10 +575,18 @@ fn understand(link_at: usize, link: &Link, frame: &Frame<'_>) -> Option<Found> {
             let sane = batch.base_offset == header.base_offset
                 && (0..OFFSETS_END).contains(&batch.base_offset.0)
                 && batch.last_offset_delta >= 0;
-            if !sane {
+            let from = header.carried.map_or(batch.base_offset, |carried| carried.from);
+            if !sane || !(0..=batch.base_offset.0).contains(&from.0) {
                 return None;
             }
-            Effect::Data { header: batch, side }
+            Effect::Data { header: batch, side, carried: header.carried }
+        }
+        Kind::Gap => {
+            let (from, to) = (header.base_offset, decode_gap(frame.payload)?);
+            if !(0..to.0).contains(&from.0) || to.0 >= OFFSETS_END {
+                return None;
+            }
+            Effect::Gap { from, to }
         }
         Kind::Bind => Effect::Bind(decode_bind(frame.payload)?),
         Kind::LogStart => Effect::LogStart(header.base_offset),

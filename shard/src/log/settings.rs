@@ -24,6 +24,32 @@ pub struct PartitionSettings {
     pub retention_bytes: Option<u64>,
     /// The broker's own records may use the space that is kept from clients on a full disk.
     pub internal: bool,
+    /// The last record of each key is kept, others go.
+    pub compaction: Option<Compaction>,
+}
+
+/// How a compacted partition is cleaned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compaction {
+    /// The share of a partition that must be new before it is cleaned. Percent.
+    pub dirty_percent_min: u8,
+    /// Younger records stay, whatever follows them. By the broker's clock.
+    pub lag_min_ms: i64,
+    /// New records are cleaned after this time, however few they are.
+    pub lag_max_ms: i64,
+    /// How long the mark of a deleted key stays once compaction has seen it.
+    pub delete_retention_ms: i64,
+}
+
+impl Default for Compaction {
+    fn default() -> Compaction {
+        Compaction {
+            dirty_percent_min: 50,
+            lag_min_ms: 0,
+            lag_max_ms: i64::MAX,
+            delete_retention_ms: 24 * 3600 * 1000,
+        }
+    }
 }
 
 /// Which log to open, and how.

@@ -208,6 +208,7 @@ impl Machine {
             retention_ms: self.rng.one_in(4).then(|| self.rng.between(1, 4_000) as i64),
             retention_bytes: self.rng.one_in(3).then(|| self.rng.between(1, 400_000)),
             internal: self.rng.one_in(6),
+            compaction: None,
         };
         self.history.attach(key, settings);
         let slot = &mut self.slots[slot];

@@ -189,6 +189,7 @@ fn plant_ghost(disk: &SimDisk, ghost: &Ghost) {
             base_offset: if after == 0 { Offset(0) } else { batch.base },
             append_time: batch.append_time,
             mark,
+            carried: None,
         };
         let covered = header.covered_bytes();
         let mut bytes = header.encode(epoch, &payload[..covered]).to_vec();
