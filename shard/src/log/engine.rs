@@ -10,6 +10,7 @@ use super::frame::{BATCH_PREFIX_BYTES, FRAME_HEADER_BYTES, SIDE_BYTES};
 use super::index::BatchEntry;
 use super::jobs::{Done, Job, Outcome, Work};
 use super::keeping::{Checkpoints, Retention};
+use super::mover::Mover;
 use super::outcome::{AppendError, Appended, Failure, Now, Progress};
 use super::partitions::Partitions;
 use super::segments::{IndexFile, Open, Segments};
@@ -36,6 +37,7 @@ pub struct Log {
     pub(super) checkpoints: Checkpoints,
     pub(super) prefault: Prefault,
     pub(super) retention: Retention,
+    pub(super) mover: Mover,
     pub(super) jobs: Vec<Job>,
     pub(super) random: u64,
     pub(super) sides: Arc<super::side::Sides>,
@@ -188,7 +190,7 @@ impl Log {
     }
 
     /// Makes sure that a frame with this payload, and a bind frame before it, fit.
-    fn make_room(
+    pub(super) fn make_room(
         &mut self,
         id: DenseId,
         payload_bytes: usize,
@@ -267,6 +269,7 @@ impl Log {
         let touched = std::mem::replace(&mut partition.touched, true);
         self.open.live.runs += u32::from(new_run);
         self.open.live.bytes += entry.frame_bytes();
+        self.mover.appended(entry.frame_bytes());
         self.checkpoints.touched(id, touched);
         let last_offset = Offset(entry.end().0 - 1);
         match flush {
@@ -378,10 +381,13 @@ impl Log {
             Outcome::CheckpointWritten(result) => self.checkpoint_written(result, &mut progress),
             Outcome::Deleted { result } => progress.failure = result.err().map(Failure::Delete),
             Outcome::Hollowed { header, published, removed } => {
+                self.mover.counts.hollowed += u64::from(published.is_ok());
                 let maps = self.segments.hollowed(&header, published.is_ok());
                 self.push_job(Work::Unmap { maps });
                 progress.failure = published.and(removed).err().map(Failure::Delete);
             }
+            Outcome::Listed { place, result } => self.listed(place, result, &mut progress),
+            Outcome::Loaded { rest, result } => self.loaded(rest, result, &mut progress),
             Outcome::Unmapped | Outcome::Reserved { .. } => {}
             Outcome::Panicked => {
                 self.commit.poison();
@@ -411,5 +417,6 @@ impl Log {
                 progress.moved.push(id);
             }
         }
+        self.switch_to_copies();
     }
 }

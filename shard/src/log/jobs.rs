@@ -3,9 +3,10 @@
 //! `Log` hands out jobs; a caller runs each on any thread of the right lane and gives the outcome
 //! back through `Log::finish`. Jobs hold what they need and never touch the log.
 
+use super::carry::{self, CarryError, Item, Load, Place};
 use super::checkpoint::{self, CheckpointHeader};
 use super::header::{index_name, segment_name, SegmentHeader};
-use super::index::{IndexStamp, SegmentIndex};
+use super::index::{IndexStamp, SegmentIndex, Summary};
 use super::segments::Hollowing;
 use super::side::side_name;
 use crate::disk::{Disk, MapFile, MapWriter, Space};
@@ -68,6 +69,12 @@ pub(super) enum Work {
     },
     /// Replaces segments in a row by one header.
     Hollow(Hollowing),
+    /// Lists what a segment holds.
+    List {
+        place: Place,
+    },
+    /// Reads what is to be carried.
+    Load(Load),
     /// Keeps some space for indexes and checkpoints on a full disk.
     Reserve,
     /// Unmaps segments that left the warm window; the drop is the work.
@@ -112,6 +119,14 @@ pub(super) enum Outcome {
         header: SegmentHeader,
         published: io::Result<()>,
         removed: io::Result<()>,
+    },
+    Listed {
+        place: Place,
+        result: Result<Vec<Summary>, CarryError>,
+    },
+    Loaded {
+        rest: Load,
+        result: Result<Vec<Item>, CarryError>,
     },
     /// Asked for again in a while, whether it worked or not.
     Reserved {
@@ -158,6 +173,8 @@ impl Job {
             | Work::WriteCheckpoint { .. }
             | Work::Delete { .. }
             | Work::Hollow(_)
+            | Work::List { .. }
+            | Work::Load(_)
             | Work::Reserve
             | Work::Unmap { .. } => Lane::Worker,
         }
@@ -213,6 +230,14 @@ impl Job {
                 Outcome::Deleted { result }
             }
             Work::Hollow(hollowing) => hollow(disk, &self.dir, &hollowing),
+            Work::List { place } => {
+                let result = carry::list(disk, &self.dir, &place);
+                Outcome::Listed { place, result }
+            }
+            Work::Load(mut load) => {
+                let result = load.run(disk, &self.dir);
+                Outcome::Loaded { rest: load, result }
+            }
             Work::Reserve => {
                 // Without the space there is no reserve, and the next round asks again.
                 Outcome::Reserved { _held: reserve(disk, &self.dir).is_ok() }

@@ -8,6 +8,7 @@
 //! Invariants: a frame below the durable mark never changes and is never lost without an error; the
 //! sequence has no gaps; log start ≤ high watermark ≤ log end; one sync is in flight at a time.
 
+mod carry;
 mod chain;
 mod checkpoint;
 mod commit;
@@ -17,10 +18,12 @@ mod header;
 mod index;
 mod jobs;
 mod keeping;
+mod mover;
 mod outcome;
 mod partitions;
 mod read;
 mod recover;
+mod relocate;
 mod replay;
 mod scan;
 mod seek;
@@ -31,6 +34,7 @@ mod tail;
 mod upkeep;
 mod write;
 
+pub use carry::CarryError;
 pub use chain::OpenError;
 pub use engine::Log;
 pub use frame::{Carried, FrameHeader, Kind, FRAME_HEADER_BYTES, PAGE_BYTES};
@@ -40,6 +44,7 @@ pub use header::{
 };
 pub use index::BatchEntry;
 pub use jobs::{Done, Job, Lane};
+pub use mover::SpaceCounts;
 pub use outcome::{AppendError, Appended, Failure, Now, Progress};
 pub use read::{ColdError, ColdRead, ReadAsk, ReadError, ReadPlan, Until};
 pub use recover::Recovered;

@@ -15,6 +15,7 @@ use super::frame::PAGE_BYTES;
 use super::header::{segment_name, Predecessor, SegmentHeader, FRAMES_START};
 use super::jobs::{affordable, give_up_reserve, Work};
 use super::keeping::{Checkpoints, Retention};
+use super::mover::Mover;
 use super::outcome::Now;
 use super::partitions::Partitions;
 use super::replay::{Cut, Replay, Walked};
@@ -286,9 +287,7 @@ fn assemble(
         let first = partition.runs.first().map(|run| run.base);
         let known = partition.log_start();
         let log_start = first.unwrap_or(partition.log_end()).max(known);
-        if log_start > known {
-            recovered.missing.push((id, log_start));
-        }
+        recovered.missing.extend(partition.first_hole().map(|behind| (id, behind)));
         let last = partition.runs.last().map(|run| run.end);
         let log_end = partition.log_end().max(last.unwrap_or(log_start)).max(log_start);
         partition.restore(log_start, log_end);
@@ -320,6 +319,7 @@ fn assemble(
         checkpoints: Checkpoints::new(finished.covered, chain.next_checkpoint, files),
         prefault: Prefault::new(),
         retention: Retention::default(),
+        mover: Mover::new(now.mono_us),
         jobs: Vec::new(),
         random: parts.random,
         sides: Arc::new(Sides::new(disk.clone(), &spec, next_side)),

@@ -209,7 +209,8 @@ impl<'a> Replay<'a> {
     /// A segment without frames. What they did is in the checkpoint or nowhere.
     fn step_over(&mut self, link: &Link, next: Sequence) -> Result<(), OpenError> {
         let number = link.header.number;
-        let Some(end) = link.end.filter(|_| number < self.covered.segment) else {
+        let Some(end) = link.end.filter(|_| self.spec.salvage || number < self.covered.segment)
+        else {
             let mark = Position { segment: number, offset: FRAMES_START };
             return Err(OpenError::Damaged { path: link.path.clone(), at: 0, mark });
         };
@@ -259,6 +260,7 @@ impl<'a> Replay<'a> {
                     |last: &Run| last.segment < stamp.number || last.kind != RunKind::Appended;
                 last.is_none_or(newer) && end <= summary.base
             }
+            Some(_) if self.spec.salvage => summary.base.0 >= 0,
             Some(_) => summary.base.0 >= 0 && summary.end <= end.max(known.log_end()),
             None => true,
         }
@@ -324,7 +326,8 @@ impl<'a> Replay<'a> {
                     let end = end_of(found.partition, &ends);
                     let to = found.effect.end().unwrap_or(end);
                     ends.insert(found.partition, end.max(to));
-                    let is_older = |known: &Partition| to <= end.max(known.log_end());
+                    let salvage = self.spec.salvage;
+                    let is_older = |known: &Partition| salvage || to <= end.max(known.log_end());
                     let is_older = known.get(&found.partition).is_none_or(is_older);
                     is_older && bound.contains(&found.partition)
                 }
@@ -389,7 +392,7 @@ impl<'a> Replay<'a> {
                 if let Some(carried) = carried {
                     let run = run_of(found.end.segment, carried, &entry);
                     index.carry(id, carried.from, entry, run.kind);
-                    let _ = partition.map(|partition| partition.runs.replace(run, None));
+                    let _ = partition.map(|partition| partition.runs.carry(run, None));
                     return;
                 }
                 index.push(id, entry);
@@ -402,7 +405,7 @@ impl<'a> Replay<'a> {
             Effect::Gap { from, to } => {
                 index.gap(id, *from, *to);
                 let run = gap_run(found.end.segment, *from, *to);
-                let _ = partition.map(|partition| partition.runs.replace(run, None));
+                let _ = partition.map(|partition| partition.runs.carry(run, None));
             }
             Effect::LogStart(to) => {
                 if let Some(partition) = partition.filter(|_| replayed) {

@@ -95,6 +95,12 @@ pub struct LogSettings {
     pub prefault_bytes_max: u32,
     /// How often retention looks at each partition.
     pub retention_check_ms: u64,
+    /// A segment is emptied when no more of it is alive than this. Percent.
+    pub relocate_live_percent_max: u32,
+    /// What carrying batches to the tail may add to what is appended. Percent …
+    pub relocate_bandwidth_percent: u32,
+    /// … or bytes per second, when that is more.
+    pub relocate_bytes_per_second_min: u64,
     /// Producers a partition remembers at most; the longest silent one goes first.
     pub producers_max: usize,
     /// Silent producers are forgotten after this time.
@@ -118,6 +124,9 @@ impl Default for LogSettings {
             sync_stall_ms: 1000,
             prefault_bytes_max: 32 << 20,
             retention_check_ms: 300_000,
+            relocate_live_percent_max: 25,
+            relocate_bandwidth_percent: 10,
+            relocate_bytes_per_second_min: 1 << 20,
             producers_max: 10_000,
             producer_expiry_ms: 24 * 3600 * 1000,
         }

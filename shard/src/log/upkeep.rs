@@ -106,6 +106,7 @@ impl Log {
         }
         self.slice_of_checkpoint();
         self.slice_of_retention(now);
+        self.slice_of_moving(now);
         self.drop_dead_segments();
     }
 

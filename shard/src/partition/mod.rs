@@ -151,6 +151,19 @@ impl Partition {
         self.runs.drop_below(log_start)
     }
 
+    /// The offset behind the first records that are not where they should be: what follows the log
+    /// start lies in runs without a hole.
+    pub fn first_hole(&self) -> Option<Offset> {
+        let mut at = self.log_start;
+        for run in self.runs.iter() {
+            if run.base > at {
+                return Some(run.base);
+            }
+            at = at.max(run.end);
+        }
+        (at < self.log_end).then_some(self.log_end)
+    }
+
     pub fn offsets(&self, leader_epoch: LeaderEpoch) -> Offsets {
         Offsets {
             log_start: self.log_start,

@@ -137,7 +137,15 @@ impl Runs {
         let mut rest = self.all.split_off(from);
         self.all.extend(change.come.iter().copied());
         self.all.extend(rest.drain(to.max(from) - from..));
-        self.join_before(from + usize::from(change.come[0].base < new.base), &mut change);
+        change
+    }
+
+    /// The same for a batch that was carried: it goes on with the run before it if that is the same
+    /// stretch of the segment.
+    pub fn carry(&mut self, new: Run, source: Option<(u64, u64)>) -> Change {
+        let mut change = self.replace(new, source);
+        let at = self.all.partition_point(|run| run.base < new.base);
+        self.join_before(at, &mut change);
         change
     }
 
@@ -229,7 +237,7 @@ mod tests {
         let change = runs.replace(run(5, RunKind::Carried, 0, 10), None);
         assert_eq!(shown(&runs), [(5, 0, 10, 100), (1, 10, 30, 200), (2, 30, 40, 100)]);
         assert_eq!((change.gone.len(), change.come.len()), (1, 2));
-        let change = runs.replace(run(5, RunKind::Carried, 10, 30), None);
+        let change = runs.carry(run(5, RunKind::Carried, 10, 30), None);
         assert_eq!(shown(&runs), [(5, 0, 30, 300), (2, 30, 40, 100)]);
         assert_eq!((change.gone.len(), change.come.len()), (2, 1));
         assert_eq!(runs.at(Offset(29)).map(|run| run.segment.0), Some(5));
@@ -268,7 +276,7 @@ mod tests {
                 let kind = [RunKind::Carried, RunKind::Cleaned, RunKind::Gap][usize::from(kind)];
                 let segment = at as u64 / 4 + 1;
                 let new = run(segment, kind, base, base + length);
-                let change = runs.replace(new, None);
+                let change = if at % 2 == 0 { runs.replace(new, None) } else { runs.carry(new, None) };
                 owner[base as usize..(base + length) as usize].fill(segment);
                 for (side, runs) in [(-1, &change.gone), (1, &change.come)] {
                     for run in runs {
