@@ -5,9 +5,10 @@
 //! never writes one. What is damaged stays where it is: carrying it would make it look whole.
 
 use super::chain::read_whole;
+use super::directory::{Directory, IndexError};
 use super::frame::{decode_side, sum_is_right, FrameHeader, Kind, FRAME_HEADER_BYTES};
 use super::header::{index_name, segment_name};
-use super::index::{BatchEntry, Directory, IndexError, SegmentIndex, Summary, GAP_FRAME_BYTES};
+use super::index::{BatchEntry, SegmentIndex, Summary, GAP_FRAME_BYTES};
 use super::read::wanted;
 use crate::batch::{BatchHeader, HEADER_BYTES};
 use crate::disk::{Disk, ReadFile};

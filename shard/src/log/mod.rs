@@ -12,6 +12,8 @@ mod carry;
 mod chain;
 mod checkpoint;
 mod commit;
+mod directory;
+mod effect;
 mod engine;
 mod frame;
 mod header;

@@ -10,17 +10,17 @@
 //! for a moment at most. Appends come first: nothing is stored while the log has much unsynced.
 
 use super::carry::{CarryError, Item, Load, Place, Source};
+use super::effect::{gap_run, run_of};
 use super::engine::Log;
 use super::frame::{Carried, Kind, BATCH_PREFIX_BYTES, GAP_BYTES, SIDE_BYTES};
 use super::index::{BatchEntry, Summary};
 use super::jobs::Work;
 use super::outcome::{AppendError, Failure, Now, Progress};
 use super::relocate::{choose, Policy, Weight};
-use super::replay::{gap_run, run_of};
 use super::segments::IndexFile;
 use super::write::{FrameParts, Origin};
 use crate::batch::HEADER_BYTES;
-use crate::ids::{DenseId, Position, SegmentNumber};
+use crate::ids::{DenseId, Offset, Position, SegmentNumber};
 use crate::partition::{Run, RunKind};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -302,7 +302,7 @@ impl Log {
         self.bind(item.id, now);
         let (run, side) = match &item.batch {
             Some(batch) => self.store_batch(item, batch, now),
-            None => self.store_gap(item, now),
+            None => (self.store_gap(item.id, item.from, item.end, now), None),
         };
         let end = self.open.position();
         let side = side.map(|file| (file, item.segment));
@@ -353,13 +353,13 @@ impl Log {
         (run_of(self.open.number, &carried, &entry), batch.side)
     }
 
-    fn store_gap(&mut self, item: &Item, now: Now) -> (Run, Option<u64>) {
-        let payload = item.end.0.to_le_bytes();
+    fn store_gap(&mut self, id: DenseId, from: Offset, end: Offset, now: Now) -> Run {
+        let payload = end.0.to_le_bytes();
         self.write(
             FrameParts {
                 kind: Kind::Gap,
-                partition: item.id,
-                base_offset: item.from,
+                partition: id,
+                base_offset: from,
                 head: &payload,
                 covered: payload.len(),
                 body: &[],
@@ -367,8 +367,8 @@ impl Log {
             },
             now,
         );
-        self.open.index.gap(item.id, item.from, item.end);
-        (gap_run(self.open.number, item.from, item.end), None)
+        self.open.index.gap(id, from, end);
+        gap_run(self.open.number, from, end)
     }
 
     /// Notes a copy, as one with the copy before it where they are one stretch.
@@ -401,23 +401,45 @@ impl Log {
     pub(super) fn switch_to_copies(&mut self) {
         let durable = self.commit.durable();
         while let Some(placed) = self.mover.placed.pop_front_if(|placed| placed.end <= durable) {
-            let Some(partition) = self.partitions.get_mut(placed.id) else { continue };
-            let log_start = partition.log_start();
-            if placed.run.end <= log_start {
-                continue;
-            }
-            let change = partition.runs.carry(placed.run, Some(placed.source_bytes));
-            let below = partition.runs.drop_below(log_start);
-            for run in &change.come {
-                if let Some(live) = self.live_of(run.segment) {
-                    live.take(run);
-                }
-            }
-            change.gone.iter().chain(&below).for_each(|run| self.release(run));
+            self.switch(placed.id, placed.run, Some(placed.source_bytes));
             if let Some((file, from)) = placed.side {
                 if let Some(sealed) = self.segments.get_mut(from) {
                     sealed.sides.retain(|side| *side != file);
                 }
+            }
+        }
+    }
+
+    fn switch(&mut self, id: DenseId, run: Run, source_bytes: Option<(u64, u64)>) {
+        let Some(partition) = self.partitions.get_mut(id) else { return };
+        let log_start = partition.log_start();
+        if run.end <= log_start {
+            return;
+        }
+        let change = partition.runs.carry(run, source_bytes);
+        let below = partition.runs.drop_below(log_start);
+        for run in &change.come {
+            if let Some(live) = self.live_of(run.segment) {
+                live.take(run);
+            }
+        }
+        change.gone.iter().chain(&below).for_each(|run| self.release(run));
+    }
+
+    /// Accepts that records are missing: a salvage says so in the log, so that the next start
+    /// finds nothing wrong.
+    pub(super) fn fill_holes(&mut self, now: Now) {
+        let ids: Vec<DenseId> = self.partitions.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            let holes = self.partitions.get(id).map_or(Vec::new(), |partition| partition.holes());
+            for (from, end) in holes {
+                if let Err(error) = self.make_room(id, GAP_BYTES, true, now) {
+                    tracing::error!(%error, %id, %from, %end, "missing records are not noted");
+                    continue;
+                }
+                self.bind(id, now);
+                let run = self.store_gap(id, from, end, now);
+                self.switch(id, run, None);
             }
         }
     }

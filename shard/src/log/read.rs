@@ -4,9 +4,10 @@
 //! cold becomes a value that a worker turns into bytes. Nothing here reads a disk on the core.
 
 use super::chain::read_whole;
+use super::directory::{Directory, IndexError};
 use super::engine::Log;
 use super::header::{index_name, segment_name};
-use super::index::{BatchEntry, Directory, IndexError, SegmentIndex};
+use super::index::{BatchEntry, SegmentIndex};
 use super::segments::Sealed;
 use super::side;
 use crate::batch::BatchHeader;

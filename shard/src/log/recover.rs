@@ -287,7 +287,7 @@ fn assemble(
         let first = partition.runs.first().map(|run| run.base);
         let known = partition.log_start();
         let log_start = first.unwrap_or(partition.log_end()).max(known);
-        recovered.missing.extend(partition.first_hole().map(|behind| (id, behind)));
+        recovered.missing.extend(partition.holes().first().map(|(_, behind)| (id, *behind)));
         let last = partition.runs.last().map(|run| run.end);
         let log_end = partition.log_end().max(last.unwrap_or(log_start)).max(log_start);
         partition.restore(log_start, log_end);
@@ -326,6 +326,9 @@ fn assemble(
         disk,
         spec,
     };
+    if log.spec.salvage {
+        log.fill_holes(now);
+    }
     log.write_missing_indexes();
     log.push_job(Work::Reserve);
     if log.segments.count() > 0 {

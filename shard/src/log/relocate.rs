@@ -1,9 +1,9 @@
 //! Which segment is worth emptying. Pure: weights in, a number out.
 //!
 //! A segment goes when nothing in it is alive. One of which little is alive is emptied by carrying
-//! that to the log's tail: what it costs to copy a quarter frees three quarters. So a trickle topic,
-//! one that is kept for ever, an internal one or one with an open transaction holds no old segment
-//! back, and a segment that is mostly alive is never copied at all. Because segments between others
+//! that to the log's tail: to copy a quarter frees three quarters. So a trickle topic, one that is
+//! kept for ever, an internal one or one with an open transaction holds no old segment back, and a
+//! segment that is mostly alive is never copied at all. Because segments between others
 //! can go, none of them has to be moved only to free what lies behind it.
 //!
 //! Beyond a quarter and up to a half, segments are emptied while the log as a whole is more than

@@ -8,59 +8,21 @@
 //! they are. Frames beyond the last mark wait in `tail`: recovery copies them before they count.
 
 use super::chain::{io_error, open_link, Chain, Link, OpenError};
-use super::frame::{decode_bind, decode_gap, decode_side, Carried, Kind};
+use super::directory::Directory;
+use super::effect::{entry_of, gap_run, run_of, understand, Effect, Found};
 use super::header::{index_name, SegmentHeader, FRAMES_START};
-use super::index::{BatchEntry, Directory, IndexStamp, SegmentIndex, Summary, GAP_FRAME_BYTES};
+use super::index::{BatchEntry, IndexStamp, SegmentIndex, Summary};
 use super::read::{wanted, Entries};
-use super::scan::{Frame, Scanner};
+use super::scan::Scanner;
 use super::settings::{Flush, LogSpec, PartitionSettings};
 use crate::batch::BatchHeader;
 use crate::disk::Disk;
-use crate::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, Position, SegmentNumber};
-use crate::ids::{Sequence, Timestamp};
+use crate::ids::{DenseId, Offset, PartitionKey, Position, Sequence};
 use crate::partition::epochs::EpochHistory;
 use crate::partition::producers::Producers;
 use crate::partition::{Partition, Run, RunKind};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-
-/// Offsets and dense ids at or above these are not from a log that was written in order: nobody
-/// appends for so long, and a table of so many partitions does not fit into memory.
-const OFFSETS_END: i64 = 1 << 62;
-pub(super) const DENSE_END: u32 = 1 << 24;
-
-/// What a frame does to the state.
-#[derive(Clone, Debug)]
-pub(super) enum Effect {
-    Data {
-        header: BatchHeader,
-        /// The file that holds the batch when the frame does not.
-        side: Option<u64>,
-        carried: Option<Carried>,
-    },
-    /// No batch is left between the offset of the frame and this one.
-    Gap {
-        from: Offset,
-        to: Offset,
-    },
-    Bind(PartitionKey),
-    LogStart(Offset),
-    Mark,
-}
-
-/// A frame that was found whole, where it lies.
-#[derive(Clone, Debug)]
-pub(super) struct Found {
-    pub link: usize,
-    pub at: u32,
-    pub end: Position,
-    pub sequence: Sequence,
-    pub partition: DenseId,
-    pub leader_epoch: LeaderEpoch,
-    pub append_time: Timestamp,
-    pub payload_bytes: u32,
-    pub effect: Effect,
-}
 
 /// A segment of the chain that has been gone through.
 #[derive(Debug)]
@@ -422,35 +384,19 @@ impl<'a> Replay<'a> {
     /// Weighs the runs again of which only a part is left. One whose entries cannot be read keeps
     /// its estimate.
     pub fn measure(&mut self, disk: &dyn Disk) {
-        let walked = &self.walked;
+        let (dir, walked) = (&self.spec.dir, &self.walked);
         for (&id, partition) in &mut self.partitions {
-            let partial: Vec<Run> =
-                partition.runs.iter().filter(|run| !run.exact).copied().collect();
-            for run in partial {
+            let partial = partition.runs.iter().filter(|run| !run.exact).copied();
+            for run in partial.collect::<Vec<Run>>() {
                 let at = walked.iter().find(|walked| walked.stamp.number == run.segment);
-                let entries = match at.map(|walked| walked.index.as_ref()) {
-                    Some(Some(index)) => index.entries(id, run.base).to_vec(),
-                    _ => {
-                        let path = self.spec.dir.join(index_name(run.segment));
-                        match Entries::read(disk, &path, id, run.base) {
-                            Ok(entries) => entries,
-                            Err(error) => {
-                                tracing::warn!(path = %path.display(), %error, "a run is estimated");
-                                continue;
-                            }
-                        }
-                    }
+                let entries = match at.and_then(|walked| walked.index.as_ref()) {
+                    Some(index) => Ok(index.entries(id, run.base).to_vec()),
+                    None => Entries::read(disk, &dir.join(index_name(run.segment)), id, run.base),
                 };
-                let entries = wanted(&entries, run.base, run.end);
-                let last = entries.iter().map(|entry| entry.max_timestamp).max();
-                let measured = Run {
-                    max_timestamp: last.unwrap_or(run.max_timestamp),
-                    batch_bytes: entries.iter().map(|entry| u64::from(entry.batch_bytes)).sum(),
-                    frame_bytes: entries.iter().map(BatchEntry::frame_bytes).sum(),
-                    exact: last.is_some(),
-                    ..run
-                };
-                partition.runs.correct(run.base, measured);
+                match entries {
+                    Ok(entries) => partition.runs.correct(run.base, weigh(&run, &entries)),
+                    Err(error) => tracing::warn!(%id, ?run, %error, "a run is estimated"),
+                }
             }
         }
     }
@@ -498,52 +444,16 @@ impl<'a> Replay<'a> {
     }
 }
 
-impl Effect {
-    /// The offset behind the batch or range.
-    fn end(&self) -> Option<Offset> {
-        match self {
-            Effect::Data { header, .. } => Some(header.end_offset()),
-            Effect::Gap { to, .. } => Some(*to),
-            Effect::Bind(_) | Effect::LogStart(_) | Effect::Mark => None,
-        }
-    }
-}
-
-/// The run that a carried batch alone is.
-pub(super) fn run_of(segment: SegmentNumber, carried: &Carried, entry: &BatchEntry) -> Run {
+/// A run with the weights of its entries, out of those of its stretch.
+fn weigh(run: &Run, entries: &[BatchEntry]) -> Run {
+    let entries = wanted(entries, run.base, run.end);
+    let last = entries.iter().map(|entry| entry.max_timestamp).max();
     Run {
-        segment,
-        kind: if carried.cleaned { RunKind::Cleaned } else { RunKind::Carried },
-        base: carried.from,
-        end: entry.end(),
-        max_timestamp: entry.max_timestamp,
-        batch_bytes: u64::from(entry.batch_bytes),
-        frame_bytes: entry.frame_bytes(),
-        exact: true,
-    }
-}
-
-pub(super) fn gap_run(segment: SegmentNumber, base: Offset, end: Offset) -> Run {
-    Run {
-        segment,
-        kind: RunKind::Gap,
-        base,
-        end,
-        max_timestamp: Timestamp(-1),
-        batch_bytes: 0,
-        frame_bytes: GAP_FRAME_BYTES,
-        exact: true,
-    }
-}
-
-fn entry_of(found: &Found, header: &BatchHeader) -> BatchEntry {
-    BatchEntry {
-        base: header.base_offset,
-        max_timestamp: header.max_timestamp,
-        frame_at: found.at,
-        batch_bytes: header.bytes() as u32,
-        last_delta: header.last_offset_delta as u32,
-        leader_epoch: found.leader_epoch,
+        max_timestamp: last.unwrap_or(run.max_timestamp),
+        batch_bytes: entries.iter().map(|entry| u64::from(entry.batch_bytes)).sum(),
+        frame_bytes: entries.iter().map(BatchEntry::frame_bytes).sum(),
+        exact: last.is_some(),
+        ..*run
     }
 }
 
@@ -560,50 +470,4 @@ fn replay_batch(
     let producers_max = spec.settings.producers_max;
     partition.producers.apply(header, entry.base, found.append_time, producers_max);
     partition.last_position = found.end;
-}
-
-/// What a whole frame says; `None` when its payload is not what its kind promises.
-fn understand(link_at: usize, link: &Link, frame: &Frame<'_>) -> Option<Found> {
-    let header = &frame.header;
-    if header.partition.0 >= DENSE_END {
-        return None;
-    }
-    let effect = match header.kind {
-        Kind::Data | Kind::Side => {
-            let side = match header.kind {
-                Kind::Side => Some(decode_side(frame.payload)?),
-                _ => None,
-            };
-            let batch = BatchHeader::parse(frame.payload).ok()?;
-            let sane = batch.base_offset == header.base_offset
-                && (0..OFFSETS_END).contains(&batch.base_offset.0)
-                && batch.last_offset_delta >= 0;
-            let from = header.carried.map_or(batch.base_offset, |carried| carried.from);
-            if !sane || !(0..=batch.base_offset.0).contains(&from.0) {
-                return None;
-            }
-            Effect::Data { header: batch, side, carried: header.carried }
-        }
-        Kind::Gap => {
-            let (from, to) = (header.base_offset, decode_gap(frame.payload)?);
-            if !(0..to.0).contains(&from.0) || to.0 >= OFFSETS_END {
-                return None;
-            }
-            Effect::Gap { from, to }
-        }
-        Kind::Bind => Effect::Bind(decode_bind(frame.payload)?),
-        Kind::LogStart => Effect::LogStart(header.base_offset),
-        Kind::Mark => Effect::Mark,
-    };
-    Some(Found {
-        link: link_at,
-        at: frame.at,
-        end: Position { segment: link.header.number, offset: frame.end() },
-        sequence: header.sequence,
-        partition: header.partition,
-        leader_epoch: header.leader_epoch,
-        append_time: header.append_time,
-        payload_bytes: header.payload_bytes,
-        effect,
-    })
 }

@@ -4,13 +4,14 @@
 //! has lost, so they count only in their copies. Bind frames are made anew, marks are left out.
 
 use super::chain::{io_error, open_link, read_whole, Chain, OpenError};
+use super::effect::{Effect, Found};
 use super::frame::{encode_bind, next_page, next_slot, FrameHeader, Kind, BATCH_PREFIX_BYTES};
 use super::frame::{BIND_BYTES, FRAME_HEADER_BYTES, GAP_BYTES, SIDE_BYTES};
 use super::header::{segment_name, Predecessor, FRAMES_START};
 use super::index::{IndexStamp, SegmentIndex};
 use super::outcome::Now;
 use super::recover::Opening;
-use super::replay::{Effect, Found, Replay, Walked};
+use super::replay::{Replay, Walked};
 use crate::disk::ReadFile;
 use crate::ids::{DenseId, LeaderEpoch, Offset, Position, SegmentNumber, Sequence};
 use std::path::Path;

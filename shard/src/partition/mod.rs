@@ -151,17 +151,21 @@ impl Partition {
         self.runs.drop_below(log_start)
     }
 
-    /// The offset behind the first records that are not where they should be: what follows the log
-    /// start lies in runs without a hole.
-    pub fn first_hole(&self) -> Option<Offset> {
+    /// Where records are not where they should be: what follows the log start lies in runs without
+    /// a hole.
+    pub fn holes(&self) -> Vec<(Offset, Offset)> {
         let mut at = self.log_start;
+        let mut holes = Vec::new();
         for run in self.runs.iter() {
             if run.base > at {
-                return Some(run.base);
+                holes.push((at, run.base));
             }
             at = at.max(run.end);
         }
-        (at < self.log_end).then_some(self.log_end)
+        if at < self.log_end {
+            holes.push((at, self.log_end));
+        }
+        holes
     }
 
     pub fn offsets(&self, leader_epoch: LeaderEpoch) -> Offsets {

@@ -276,7 +276,10 @@ mod tests {
                 let kind = [RunKind::Carried, RunKind::Cleaned, RunKind::Gap][usize::from(kind)];
                 let segment = at as u64 / 4 + 1;
                 let new = run(segment, kind, base, base + length);
-                let change = if at % 2 == 0 { runs.replace(new, None) } else { runs.carry(new, None) };
+                let change = match at % 2 {
+                    0 => runs.replace(new, None),
+                    _ => runs.carry(new, None),
+                };
                 owner[base as usize..(base + length) as usize].fill(segment);
                 for (side, runs) in [(-1, &change.gone), (1, &change.come)] {
                     for run in runs {

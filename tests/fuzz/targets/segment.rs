@@ -10,10 +10,10 @@ use libfuzzer_sys::fuzz_target;
 use shard::batch::{BatchBuilder, NewRecord};
 use shard::disk::sim::SimDisk;
 use shard::disk::Disk;
-use shard::ids::{DenseId, LeaderEpoch, LogId, Offset, Position, SegmentNumber, Sequence, Timestamp};
-use shard::log::{
-    segment_name, Carried, FrameHeader, Kind, Log, LogSettings, LogSpec, Now, SegmentHeader, FRAMES_START,
-};
+use shard::ids::{DenseId, LeaderEpoch, LogId, Offset, Position};
+use shard::ids::{SegmentNumber, Sequence, Timestamp};
+use shard::log::{segment_name, Carried, FrameHeader, Kind, Log, LogSettings, LogSpec, Now};
+use shard::log::{SegmentHeader, FRAMES_START};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uuid::Uuid;

@@ -1,6 +1,10 @@
 //! What an index file gives back, and that damage to it is seen.
 
+use super::super::directory::Directory;
 use super::*;
+use crate::disk::ReadFile;
+use std::io;
+use uuid::Uuid;
 
 struct Memory(Vec<u8>);
 
