@@ -28,6 +28,9 @@ impl Config {
             sync_stall_ms: self.log_sync_stall_ms.unsigned_abs(),
             prefault_bytes_max: bounded(self.log_prefault_bytes),
             retention_check_ms: self.log_retention_check_interval_ms.unsigned_abs(),
+            relocate_live_percent_max: self.log_relocate_live_percent,
+            relocate_bandwidth_percent: self.log_relocate_bandwidth_percent,
+            relocate_bytes_per_second_min: self.log_relocate_min_bytes_per_second,
             producers_max: self.producers_max_per_partition as usize,
             producer_expiry_ms: self.producer_id_expiration_ms,
         }
@@ -68,6 +71,7 @@ impl TopicSettings {
             retention_ms: self.retention_ms,
             retention_bytes: self.retention_bytes,
             internal,
+            compaction: None,
         }
     }
 

@@ -12,7 +12,7 @@ use shard::batch::Valid;
 use shard::disk::sim::{Rng, SimDisk};
 use shard::ids::{DenseId, LeaderEpoch, LogId, Offset, PartitionKey, Timestamp};
 use shard::log::{AppendError, Appended, Done, Flush, Job, Lane, Log, LogSettings, LogSpec, Now};
-use shard::log::{PartitionSettings, SideBatch, SideError};
+use shard::log::{PartitionSettings, SideBatch, SideError, SpaceCounts};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
@@ -54,6 +54,9 @@ pub struct Tally {
     pub copied_frames: u64,
     pub poisoned: u64,
     pub full: u64,
+    pub relocations: u64,
+    pub relocated_bytes: u64,
+    pub hollowed: u64,
 }
 
 impl Tally {
@@ -68,6 +71,9 @@ impl Tally {
         self.copied_frames += other.copied_frames;
         self.poisoned += other.poisoned;
         self.full += other.full;
+        self.relocations += other.relocations;
+        self.relocated_bytes += other.relocated_bytes;
+        self.hollowed += other.hollowed;
     }
 }
 
@@ -91,6 +97,7 @@ pub struct Live {
     /// Large batches that are in side files and not yet in the log.
     large: VecDeque<Large>,
     segments: usize,
+    space: SpaceCounts,
     pub poisoned: bool,
 }
 
@@ -98,6 +105,7 @@ impl Live {
     pub fn new(log: Log, ids: BTreeMap<PartitionKey, DenseId>) -> Live {
         Live {
             segments: log.size().0,
+            space: log.space_counts(),
             log,
             ids,
             sync: VecDeque::new(),
@@ -190,6 +198,8 @@ impl Machine {
             sync_interval_min_us: [0, 1_000][rng.below(2) as usize],
             mark_idle_ms: [1, 200][rng.below(2) as usize],
             retention_check_ms: 50,
+            relocate_live_percent_max: [25, 60, 90][rng.below(3) as usize],
+            relocate_bytes_per_second_min: [100_000, 1 << 30][rng.below(2) as usize],
             ..LogSettings::default()
         }
     }
@@ -208,6 +218,7 @@ impl Machine {
             retention_ms: self.rng.one_in(4).then(|| self.rng.between(1, 4_000) as i64),
             retention_bytes: self.rng.one_in(3).then(|| self.rng.between(1, 400_000)),
             internal: self.rng.one_in(6),
+            compaction: None,
         };
         self.history.attach(key, settings);
         let slot = &mut self.slots[slot];
@@ -447,6 +458,11 @@ impl Machine {
         let segments = live.log.size().0;
         self.tally.seals += u64::from(segments > live.segments);
         live.segments = segments;
+        let (before, space) = (live.space, live.log.space_counts());
+        self.tally.relocations += space.relocations - before.relocations;
+        self.tally.relocated_bytes += space.relocated_bytes - before.relocated_bytes;
+        self.tally.hollowed += space.hollowed - before.hollowed;
+        live.space = space;
         for &key in keys.iter() {
             let Some(offsets) = live.log.offsets(live.ids[&key]) else {
                 return Err(Violation::Stranger { key });

@@ -197,7 +197,7 @@ pub fn append_times(
                     let Some((&key, partition)) = partitions.iter().find(of) else { continue };
                     partition.check_frame(key, payload, frame.header.append_time)?;
                 }
-                Kind::LogStart | Kind::Mark | Kind::Side => {}
+                Kind::LogStart | Kind::Mark | Kind::Side | Kind::Gap => {}
             }
         }
     }
