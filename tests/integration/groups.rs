@@ -6,7 +6,7 @@ use crate::client::{
 };
 use crate::member::{
     committed, find, group_id, text, when_ready, Member, COORDINATOR_LOAD_IN_PROGRESS,
-    FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID,
+    FENCED_INSTANCE_ID, NOT_COORDINATOR, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID,
 };
 use crate::wire::Wire;
 use futures_lite::future::block_on;
@@ -271,6 +271,39 @@ fn offsets_go_with_their_topic() {
     assert_eq!(committed(&mut simple.wire, &groups, &topic), [3]);
 }
 
+/// Whoever deletes the topic of the groups deletes the groups, and nothing else: the next to look
+/// for a coordinator finds a new one.
+#[test]
+fn groups_go_with_their_internal_topic() {
+    if only_own("groups_go_with_their_internal_topic") {
+        return;
+    }
+    let mut broker = Broker::with(&[&["--cores", "2"][..], &NO_DELAY].concat());
+    let (topic, group) = (topic("kept"), topic("group"));
+    create_topic(&broker.address, &topic, 1, &[]);
+    let mut member = Member::alone(&broker, &group);
+    assert_eq!(member.commit(&topic, 7), 0);
+    let mut waiting = Member::new(&broker, &group);
+    waiting.send_join();
+    assert_eq!(delete_topic(&broker.address, "__consumer_offsets"), Ok(()));
+    assert_eq!(waiting.joined().error_code, NOT_COORDINATOR);
+    assert_eq!(member.heartbeat(), NOT_COORDINATOR);
+    let groups = [group.clone()];
+    for round in 0..2 {
+        find(&mut member.wire, &group);
+        let code = when_ready(|| {
+            let code = member.heartbeat();
+            (code, code)
+        });
+        assert_eq!(code, UNKNOWN_MEMBER_ID, "round {round}");
+        assert_eq!(committed(&mut member.wire, &groups, &topic), [-1]);
+        broker.kill_and_restart();
+        member.wire = Wire::new(&broker);
+    }
+    let mut member = Member::alone(&broker, &group);
+    assert_eq!((member.generation, member.commit(&topic, 8)), (1, 0));
+}
+
 /// Groups and states a broker lists.
 fn listed(wire: &mut Wire, states: &[&str]) -> BTreeMap<String, String> {
     let states = states.iter().map(|state| text(state)).collect();
@@ -371,6 +404,22 @@ fn the_first_join_waits_for_others() {
     assert_eq!((one.error_code, other.error_code), (0, 0));
     assert_eq!((one.generation_id, other.generation_id), (1, 1));
     assert_eq!(one.members.len() + other.members.len(), 2);
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_rebalance() {
+    if only_own("a_stop_does_not_wait_for_a_rebalance") {
+        return;
+    }
+    let mut broker = Broker::with(&["--set", "group.initial.rebalance.delay.ms=5min"]);
+    let mut waiting = Member::new(&broker, &topic("group"));
+    waiting.send_join();
+    assert!(waiting.wire.is_silent(Duration::from_millis(50)));
+    assert_eq!(broker.stop().code(), Some(0));
+    // Told to look for the coordinator again, or closed.
+    if let Some(answer) = waiting.wire.receive_frame() {
+        assert!(waiting.wire.receive_frame().is_none(), "more than {answer:?}");
+    }
 }
 
 #[test]
