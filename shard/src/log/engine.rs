@@ -56,11 +56,20 @@ impl Log {
         if let Some(id) = self.partitions.find(&key) {
             let partition = self.partitions.get_mut(id).expect("found by its key");
             partition.settings = settings;
+            self.note_compaction(id, &settings);
             return id;
         }
         let id = DenseId(self.partitions.next_dense());
         self.partitions.insert(id, Partition::new(key, settings));
+        self.note_compaction(id, &settings);
         id
+    }
+
+    fn note_compaction(&mut self, id: DenseId, settings: &PartitionSettings) {
+        match settings.compaction {
+            Some(_) => self.mover.compacted.insert(id),
+            None => self.mover.compacted.remove(&id),
+        };
     }
 
     /// Forgets a partition whose topic is gone; its bytes go with their segments.
@@ -71,6 +80,7 @@ impl Log {
         for run in partition.runs.iter() {
             self.release(run);
         }
+        self.mover.compacted.remove(&id);
         self.checkpoints.detached(id, partition.key);
     }
 
@@ -396,6 +406,7 @@ impl Log {
             }
             Outcome::Listed { place, result } => self.listed(place, result, &mut progress),
             Outcome::Loaded { rest, result } => self.loaded(rest, result, &mut progress),
+            Outcome::Gathered { of, result } => self.gathered(of, result, now, &mut progress),
             Outcome::Unmapped | Outcome::Reserved { .. } => {}
             Outcome::Panicked => {
                 self.commit.poison();

@@ -5,12 +5,13 @@
 
 use super::carry::{self, CarryError, Item, Load, Place};
 use super::checkpoint::{self, CheckpointHeader};
+use super::clean::Keys;
 use super::header::{index_name, segment_name, SegmentHeader};
 use super::index::{IndexStamp, SegmentIndex, Summary};
 use super::segments::Hollowing;
 use super::side::side_name;
 use crate::disk::{Disk, MapFile, MapWriter, Space};
-use crate::ids::{Position, SegmentNumber};
+use crate::ids::{DenseId, Position, SegmentNumber};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,6 +76,12 @@ pub(super) enum Work {
     },
     /// Reads what is to be carried.
     Load(Load),
+    /// Gathers the keys of what is to be compacted.
+    Gather {
+        id: DenseId,
+        load: Load,
+        keys: Keys,
+    },
     /// Keeps some space for indexes and checkpoints on a full disk.
     Reserve,
     /// Unmaps segments that left the warm window; the drop is the work.
@@ -128,6 +135,10 @@ pub(super) enum Outcome {
         rest: Load,
         result: Result<Vec<Item>, CarryError>,
     },
+    Gathered {
+        of: (DenseId, Load, Keys),
+        result: Result<bool, CarryError>,
+    },
     /// Asked for again in a while, whether it worked or not.
     Reserved {
         _held: bool,
@@ -175,6 +186,7 @@ impl Job {
             | Work::Hollow(_)
             | Work::List { .. }
             | Work::Load(_)
+            | Work::Gather { .. }
             | Work::Reserve
             | Work::Unmap { .. } => Lane::Worker,
         }
@@ -237,6 +249,10 @@ impl Job {
             Work::Load(mut load) => {
                 let result = load.run(disk, &self.dir);
                 Outcome::Loaded { rest: load, result }
+            }
+            Work::Gather { id, mut load, mut keys } => {
+                let result = load.gather(&mut keys, disk, &self.dir);
+                Outcome::Gathered { of: (id, load, keys), result }
             }
             Work::Reserve => {
                 // Without the space there is no reserve, and the next round asks again.

@@ -238,6 +238,7 @@ impl Log {
             self.retention.round_started_us = now.mono_us;
             self.write_missing_indexes();
             self.push_job(Work::Reserve);
+            self.mover.seek_cleaning();
         }
         let from = self.retention.cursor;
         let to = (from + SLICE_PARTITIONS as u32).min(self.partitions.next_dense());

@@ -11,6 +11,8 @@
 mod carry;
 mod chain;
 mod checkpoint;
+mod clean;
+mod cleaner;
 mod commit;
 mod directory;
 mod effect;

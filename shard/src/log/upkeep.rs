@@ -275,6 +275,7 @@ impl Log {
         self.segments.add(sealed);
         self.write_missing_indexes();
         self.checkpoints.want();
+        self.mover.seek_cleaning();
         self.cool();
     }
 

@@ -8,6 +8,7 @@
 //! Gap: transactions, whose markers the log does not know yet.
 
 mod batches;
+mod compacted;
 mod ends;
 mod history;
 mod machine;

@@ -294,6 +294,9 @@ fn salvage(machine: &mut Machine) -> Result<(), Violation> {
             let Ok((_, batches)) = reader::whole(&log, id, &machine.disk, &mut machine.rng) else {
                 continue;
             };
+            if partition.settings.compaction.is_some() {
+                continue;
+            }
             let appended =
                 |read: &Read| partition.batches.iter().any(|batch| batch.bytes == read.bytes);
             if let Some(read) = batches.iter().find(|read| !appended(read)) {
