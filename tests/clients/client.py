@@ -11,11 +11,16 @@ from records import CODECS, Delivery, Record
 
 class Client:
     """What the scenario asks of a client; `command` gives words and an environment."""
-    codecs, has_groups, is_idempotent, leave_statuses = CODECS, True, True, (0,)
+    codecs, leave_statuses = CODECS, (0,)
+    has_groups, is_idempotent, repeats_headers = True, True, True
 
     def records(self, phase, first, count):
         """What the producer of a phase sends."""
-        return records.make_records(first, count)
+        made = records.make_records(first, count)
+        if not self.repeats_headers:
+            for record in made:
+                record.headers = sorted(dict(record.headers).items())
+        return made
 
     def more(self, play):
         """What only this client can show, at the end."""

@@ -3,6 +3,7 @@ the repository ($BASALT_CLIENTS or ~/.cache/basalt/clients), one folder for each
 
 What cannot be installed raises NotRun, with the last line of what the installer said.
 """
+import json
 import os
 import pathlib
 import shutil
@@ -22,7 +23,7 @@ ONE_AT_A_TIME = threading.Lock()
 
 def install(command, **more):
     try:
-        run([str(word) for word in command], seconds=INSTALL_SECONDS, **more)
+        return run([str(word) for word in command], seconds=INSTALL_SECONDS, **more)
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
         last = str(error).strip().splitlines()
         raise NotRun(f"cannot be installed: {last[-1] if last else error}"[:300]) from error
@@ -113,7 +114,18 @@ def cargo(program):
         raise NotRun("cannot be installed: there is no cargo here")
     target = CACHE / "rust"
     with ONE_AT_A_TIME:
-        install(["cargo", "build", "--locked", "--bin", program, "--features", program,
-                 "--manifest-path", HERE / "adapters" / "rust" / "Cargo.toml",
-                 "--target-dir", target])
+        install(["cargo", "build", "-q", "--locked", "--bin", program, "--target-dir", target,
+                 "--manifest-path", HERE / "adapters" / "rust" / "Cargo.toml"])
     return target / "debug" / program
+
+
+def cargo_example(program):
+    """Builds an example of this package, with what its tests have built already."""
+    if not shutil.which("cargo"):
+        raise NotRun("cannot be installed: there is no cargo here")
+    command = ["cargo", "build", "--locked", "--example", program, "--message-format", "json"]
+    with ONE_AT_A_TIME:
+        text = install(command, cwd=HERE.parents[1])
+    made = (json.loads(line) for line in text.splitlines())
+    return next(line["executable"] for line in made
+                if line.get("executable") and line["target"]["name"] == program)

@@ -267,7 +267,9 @@ class Play:
             wanted = {number: first_at(log, number, timestamp) for number in ALL}
             self.same(f"offsets for time {timestamp}, by the wire", wanted,
                       wire.offsets(address, self.topic, timestamp))
-        timestamp = times[len(times) // 2]
+        # Some clients say the end where no record is so late: each partition has one here.
+        lasts = (max(delivery.timestamp for delivery in held.values()) for held in log.values())
+        timestamp = min(times[len(times) // 2], *lasts)
         theirs = self.client.offsets(address, self.topic, timestamp)
         if theirs is not None:
             firsts, lasts, found = theirs

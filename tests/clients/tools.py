@@ -13,11 +13,11 @@ def python_client(script, requirements):
     return prepare
 
 
-def node_client(script, packages, **environment):
+def node_client(flavour, packages, **environment):
     def prepare():
         folder = packages[0].strip("@").replace("/", "-").replace("@", "-")
         modules = installs.node(folder, packages, environment)
-        return ["node", ADAPTERS / script], {"NODE_PATH": str(modules)}
+        return ["node", ADAPTERS / "javascript.js", flavour], {"NODE_PATH": str(modules)}
     return prepare
 
 
@@ -25,8 +25,8 @@ def go_client(program):
     return lambda: ([installs.go(program)], {})
 
 
-def rust_client(program):
-    return lambda: ([installs.cargo(program)], {})
+def rust_client(install, program):
+    return lambda: ([install(program)], {})
 
 
 KAFKA_BROKER = "4.1.0"
@@ -48,18 +48,19 @@ CLIENTS = [
             python_client("aio.py", [AIOKAFKA + "0.10.0"]), is_idempotent=False),
     Adapter("aiokafka-newest", python_client("aio.py", [AIOKAFKA + "0.14.0"])),
     Adapter("kafkajs",
-            node_client("kafkajs.js", ["kafkajs@2.2.4", *CODEC_MODULES]),
+            node_client("kafkajs", ["kafkajs@2.2.4", *CODEC_MODULES]),
             codecs=["none", "gzip", "snappy", "lz4"], is_idempotent=False),
     Adapter("confluent-javascript",
-            node_client("confluent.js", ["@confluentinc/kafka-javascript@1.10.1"],
+            node_client("confluent", ["@confluentinc/kafka-javascript@1.10.1"],
                         CKJS_LINKING="dynamic", npm_config_build_from_source="true")),
     ConsoleTools("java-console-4.1", "4.1.0"),
     ConsoleTools("java-console-newest", "4.4.0"),
     VerifiableTools("java-verifiable", "4.4.0"),
     Adapter("franz-go", go_client("franz")),
     Adapter("sarama", go_client("sarama")),
-    Adapter("rdkafka", rust_client("rdkafka")),
-    Adapter("rskafka", rust_client("rskafka"), has_groups=False, is_idempotent=False),
+    Adapter("rdkafka", rust_client(installs.cargo_example, "rdkafka")),
+    Adapter("rskafka", rust_client(installs.cargo, "rskafka"), has_groups=False,
+            is_idempotent=False, repeats_headers=False),
 ]
 
 # These always run with `run --rotate`: librdkafka old and new are most of what is out there.
