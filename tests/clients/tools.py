@@ -30,7 +30,6 @@ def rust_client(install, program):
 
 
 KAFKA_BROKER = "4.1.0"
-CODEC_MODULES = ["kafkajs-snappy@1.1.0", "lz4js@0.2.0"]
 KAFKA_PYTHON = "kafka-python[crc32c,lz4,snappy,zstd]=="
 AIOKAFKA = "aiokafka[lz4,snappy,zstd]=="
 
@@ -48,8 +47,8 @@ CLIENTS = [
             python_client("aio.py", [AIOKAFKA + "0.10.0"]), is_idempotent=False),
     Adapter("aiokafka-newest", python_client("aio.py", [AIOKAFKA + "0.14.0"])),
     Adapter("kafkajs",
-            node_client("kafkajs", ["kafkajs@2.2.4", *CODEC_MODULES]),
-            codecs=["none", "gzip", "snappy", "lz4"], is_idempotent=False),
+            node_client("kafkajs", ["kafkajs@2.2.4", "kafkajs-snappy@1.1.0"]),
+            codecs=["none", "gzip", "snappy"], is_idempotent=False),
     Adapter("confluent-javascript",
             node_client("confluent", ["@confluentinc/kafka-javascript@1.10.1"],
                         CKJS_LINKING="dynamic", npm_config_build_from_source="true")),

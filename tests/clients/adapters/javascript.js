@@ -11,13 +11,8 @@ function kafkajs(brokers) {
   const module = require('kafkajs');
   const Codecs = module.CompressionCodecs;
   const Types = module.CompressionTypes;
-  const lz4 = require('lz4js');
   Codecs[Types.Snappy] = require('kafkajs-snappy');
-  Codecs[Types.LZ4] = () => ({
-    compress: async (encoder) => Buffer.from(lz4.compress(encoder.buffer)),
-    decompress: async (buffer) => Buffer.from(lz4.decompress(buffer)),
-  });
-  const codecs = { none: Types.None, gzip: Types.GZIP, snappy: Types.Snappy, lz4: Types.LZ4 };
+  const codecs = { none: Types.None, gzip: Types.GZIP, snappy: Types.Snappy };
   const kafka = new module.Kafka({ brokers, retry: RETRY, logLevel: module.logLevel.WARN });
   return {
     admin: () => kafka.admin(),
