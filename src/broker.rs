@@ -14,11 +14,11 @@ use crate::catalog::{Machine, Rules, Topic};
 use crate::config::describe::Node;
 use crate::config::topic::InvalidConfig;
 use crate::config::{Advertise, Config, HostPort, Threads};
-use crate::cores::{home, mesh, CoreParts, Keeper, Lanes, Quiet, SettingsOf};
+use crate::cores::{home, mesh, CoreParts, Lanes, Quiet, SettingsOf};
 use crate::handlers::Cluster;
 use crate::http::{self, HttpError};
 use crate::metrics::Board;
-use crate::net::{self, BindError, Limits};
+use crate::net::{self, Admission, BindError, Limits};
 use crate::preflight::{self, Cleared};
 use crate::runtime::{self, RuntimeError, Stop, Stops};
 use data::{Data, DataError};
@@ -85,7 +85,18 @@ pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), S
     };
     let cluster = Arc::new(cluster(&config, &data, &bound));
     let (ready, up) = mpsc::channel();
-    let boot = Boot { config: &config, data: &data, cluster, lanes, boards, ready, started };
+    let admission = admission(&config, cleared.connections_max);
+    let boot = Boot {
+        disk: disk.clone(),
+        config: &config,
+        data: &data,
+        cluster,
+        lanes,
+        boards,
+        admission,
+        ready,
+        started,
+    };
     let (starts, stoppers) = boot.starts(logs, machine, listeners);
     let bodies = starts.into_iter().map(|start| move || serving::run(start)).collect();
     let cores = runtime::start(bodies, threads.pinned, &stops)?;
@@ -155,11 +166,13 @@ fn cluster(config: &Config, data: &Data, bound: &[SocketAddr]) -> Cluster {
 
 /// What all cores are made from.
 struct Boot<'a> {
+    disk: Arc<dyn Disk>,
     config: &'a Arc<Config>,
     data: &'a Data,
     cluster: Arc<Cluster>,
     lanes: Lanes,
     boards: Vec<Board>,
+    admission: Arc<Admission>,
     ready: mpsc::Sender<()>,
     started: Instant,
 }
@@ -178,7 +191,8 @@ impl Boot<'_> {
         let sides = Arc::new(sides);
         let settings_of: SettingsOf =
             Arc::new(|topic: &Topic| topic.settings.partition(topic.is_internal()));
-        let mut keeper = Some(Keeper::new(machine));
+        let mut catalog = Some(machine);
+        let group_limits = Arc::new(self.config.group_limits());
         let mut hosted: Vec<Vec<(LogId, Log)>> = (0..cores).map(|_| Vec::new()).collect();
         for (id, log) in logs {
             hosted[id.0 as usize % cores].push((id, log));
@@ -200,15 +214,18 @@ impl Boot<'_> {
                 home: to_home,
                 sides: sides.clone(),
                 started: self.started,
+                disk: self.disk.clone(),
+                group_limits: group_limits.clone(),
             };
             CoreStart {
                 parts,
-                keeper: keeper.take(),
+                catalog: catalog.take(),
                 ends,
                 home,
                 quiet: quiet.clone(),
                 listener,
                 limits: limits(self.config),
+                admission: self.admission.clone(),
                 config: self.config.clone(),
                 cluster: self.cluster.clone(),
                 board,
@@ -222,16 +239,20 @@ impl Boot<'_> {
     }
 }
 
+fn admission(config: &Config, connections_max: u32) -> Arc<Admission> {
+    let per_ip = config.max_connections_per_ip.map_or(usize::MAX, |most| most as usize);
+    let overrides = config.max_connections_per_ip_overrides.iter();
+    let overrides = overrides.map(|(ip, most)| (*ip, *most as usize)).collect();
+    Admission::new(connections_max as usize, per_ip, overrides)
+}
+
 fn limits(config: &Config) -> Limits {
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-    let per_ip = config.max_connections_per_ip.map_or(usize::MAX, |most| most as usize);
     Limits {
         frame_bytes_max: bytes(config.socket_request_max_bytes),
         pending_max: config.connection_requests_max as usize,
         held_bytes_max: bytes(config.connection_held_bytes),
         core_held_bytes_max: bytes(config.core_held_bytes),
-        connections_max: config.max_connections as usize,
-        connections_per_ip_max: per_ip,
         setup_ms: config.connection_setup_ms.unsigned_abs(),
         idle_ms: config.connections_max_idle_ms.map_or(u64::MAX, i64::unsigned_abs),
         stalled_ms: config.connection_stall_ms.unsigned_abs(),

@@ -7,11 +7,14 @@
 mod broker;
 mod cases;
 mod error;
+mod flood;
+mod groups;
 mod idle;
 mod latency;
 mod metrics;
 mod tool;
 mod topics;
+mod wire;
 
 use benches::report::{write_json, Report};
 use broker::{Broker, Starter};
@@ -62,6 +65,12 @@ struct Cli {
     /// Partitions of the idle broker.
     #[arg(long, default_value_t = 100_000)]
     partitions: u32,
+    /// Groups of five members that heartbeat.
+    #[arg(long, default_value_t = 1_000)]
+    groups: usize,
+    /// Commits of the flood.
+    #[arg(long, default_value_t = 10_000_000)]
+    commits: u64,
     /// Writes the report there as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -84,6 +93,14 @@ enum Case {
     Stalls,
     /// Memory and start of idle brokers.
     Idle,
+    /// 64 committers of offsets.
+    Commits,
+    /// Many groups that only heartbeat.
+    Heartbeats,
+    /// Millions of commits over few keys, and a restart.
+    Flood,
+    /// How soon a new group and its second member have records.
+    FirstRecord,
 }
 
 fn main() -> ExitCode {
@@ -145,7 +162,10 @@ fn own_broker(cli: &Cli, tool: &tool::Tool) -> Result<Report, PerfError> {
             }
         }
     }
-    let others = |case: &Case| !matches!(case, Case::Idle | Case::Stalls);
+    if wanted(cli, Case::Flood) {
+        report.merge(flood::flood(&starter, cli.commits)?)?;
+    }
+    let others = |case: &Case| !matches!(case, Case::Idle | Case::Stalls | Case::Flood);
     if cli.cases.is_empty() || cli.cases.iter().any(others) {
         let data = starter.data_dir()?;
         let broker = starter.start(data.path())?;
@@ -170,7 +190,13 @@ fn fresh_stalls(
 }
 
 fn scale(cli: &Cli) -> Scale {
-    Scale { large: cli.large, small: cli.small, seconds: cli.seconds, rate: cli.rate }
+    Scale {
+        large: cli.large,
+        small: cli.small,
+        seconds: cli.seconds,
+        rate: cli.rate,
+        groups: cli.groups,
+    }
 }
 
 fn wanted(cli: &Cli, case: Case) -> bool {
@@ -186,11 +212,14 @@ fn rounds(
     let target = Target::new(broker, tool, scale(cli), is_basalt)?;
     let mut report = Report::new("rounds");
     type Round = fn(&Target<'_>) -> Result<Report, PerfError>;
-    let all: [(Case, Round); 5] = [
+    let all: [(Case, Round); 8] = [
         (Case::Produce, cases::produce),
         (Case::Consume, cases::consume),
         (Case::Partitions, cases::partitions),
         (Case::Latency, cases::end_to_end),
+        (Case::Commits, groups::commits),
+        (Case::Heartbeats, groups::heartbeats),
+        (Case::FirstRecord, groups::first_record),
         (Case::Idle, cases::memory),
     ];
     for round in 0..cli.rounds {

@@ -1,11 +1,13 @@
 //! What runs on one core: its state, its listener with all connections, and their orderly end.
 
-use crate::config::Config;
-use crate::cores::{Core, CoreParts, Door, Ends, Home, Keeper, Life, Quiet};
+use crate::catalog::Machine;
+use crate::config::{Advertise, Config};
+use crate::cores::front::{Parcel, Touched};
+use crate::cores::{Core, CoreParts, Door, Ends, Home, Life, Quiet};
 use crate::handlers::{Client, Cluster, Handlers};
 use crate::metrics::{Board, Snapshot};
-use crate::net::{self, ConnInfo, CoreNet, Limits, Service};
-use crate::protocol::outcome::Outcome;
+use crate::net::{self, Admission, ConnInfo, CoreNet, Limits, Service};
+use crate::protocol::outcome::{CoreFuture, Outcome};
 use crate::runtime::{within, Background};
 use bytes::Bytes;
 use futures_channel::oneshot;
@@ -21,12 +23,14 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// All a core takes along to its thread.
 pub struct CoreStart {
     pub parts: CoreParts,
-    pub keeper: Option<Keeper>,
+    /// For core 0, which keeps the catalogue.
+    pub catalog: Option<Machine>,
     pub ends: Ends,
     pub home: Home,
     pub quiet: Quiet,
     pub listener: TcpListener,
     pub limits: Limits,
+    pub admission: Arc<Admission>,
     pub config: Arc<Config>,
     pub cluster: Arc<Cluster>,
     pub board: Board,
@@ -39,8 +43,8 @@ pub struct CoreStart {
 /// The core, from its first task to its last.
 pub async fn run(start: CoreStart) {
     let grace = Duration::from_millis(start.config.shutdown_grace_ms.unsigned_abs());
-    let core = Core::new(start.parts, start.keeper);
-    let net = CoreNet::new(start.limits);
+    let core = Core::new(start.parts, start.catalog);
+    let net = CoreNet::new(start.limits, start.admission);
     let life = {
         let net = net.clone();
         let seen = Cell::new(0);
@@ -52,8 +56,14 @@ pub async fn run(start: CoreStart) {
         Life::begin(core.clone(), start.ends, start.home, is_busy).await
     };
     let door = Rc::new(Door(core.clone()));
-    let handlers = Handlers::new(door, start.config, start.cluster);
-    let service = Rc::new(Kafka { handlers: handlers.clone() });
+    // Elsewhere clients know the owners and go there themselves.
+    let moves = start.config.advertise == Advertise::One;
+    let handlers = Handlers::new(door, start.config, start.cluster, core.id());
+    let service = Rc::new(Kafka { handlers: handlers.clone(), core: core.clone(), moves });
+    {
+        let (service, net) = (service.clone(), net.clone());
+        core.arrivals.open(move |parcel| net::adopt(parcel, &service, &net));
+    }
     let accepting = Background::spawn(net::serve(start.listener, service, net.clone()));
     let housekeeping = keep_house(&core, &net, handlers, start.board);
     // The starter is gone only if the process is ending already.
@@ -62,8 +72,10 @@ pub async fn run(start: CoreStart) {
 
     let _ = start.stop.await;
     accepting.stop().await;
+    core.arrivals.close();
     net.drain();
     core.ring_alarms();
+    core.release_groups();
     if within(grace, net.emptied()).await.is_none() {
         tracing::warn!(connections = net.connections(), "closing connections that did not end");
         net.close();
@@ -88,6 +100,10 @@ fn keep_house(
             connections: net.connections() as u64,
             accepted: counters.accepted,
             refused: counters.refused,
+            overdue: counters.overdue,
+            moved_in: counters.moved_in,
+            moved_out: counters.moved_out,
+            held_bytes: net.held().bytes() as u64,
             pending: net.held().pending as u64,
             bytes_in: counters.bytes_in,
             bytes_out: counters.bytes_out,
@@ -101,10 +117,26 @@ fn keep_house(
 /// Kafka's protocol on the connections of a core.
 struct Kafka {
     handlers: Rc<Handlers>,
+    core: Rc<Core>,
+    /// Connections go to the core of their data.
+    moves: bool,
 }
 
 impl Service for Kafka {
-    fn call(&self, frame: Bytes, _conn: &Rc<ConnInfo>) -> Outcome {
-        self.handlers.call(frame, Client { view: crate::catalog::DEFAULT_VIEW })
+    fn call(&self, frame: Bytes, conn: &Rc<ConnInfo>) -> Outcome {
+        self.core.touched.take();
+        let client = Client { view: crate::catalog::DEFAULT_VIEW, host: conn.peer.ip() };
+        self.handlers.call(frame, client)
+    }
+
+    fn touched(&self) -> Touched {
+        match self.moves {
+            true => self.core.touched.take(),
+            false => Touched::Nothing,
+        }
+    }
+
+    fn hand_over(&self, core: usize, parcel: Parcel) -> CoreFuture<Result<(), Parcel>> {
+        self.core.hand_over(core, parcel)
     }
 }

@@ -155,7 +155,7 @@ fn describe_broker_key(entry: &Entry) -> Description {
             Kind::Bytes { .. } | Kind::Millis { .. } => DataType::Long,
             Kind::Choices(_) => DataType::List,
             Kind::Choice(_) | Kind::Text | Kind::Path => DataType::String,
-            Kind::Address | Kind::AddressOrNone => DataType::String,
+            Kind::Address | Kind::AddressOrNone | Kind::AddressCounts => DataType::String,
         },
         documentation: match key.effect {
             Effect::Live => key.meaning.to_string(),

@@ -1,8 +1,9 @@
-//! The configuration in the engine's own terms.
+//! The configuration in the terms of the engine and of the coordinators.
 //!
-//! The engine takes plain settings and knows no keys; here each of its settings is given the key it
+//! These take plain settings and know no keys; here each of its settings is given the key it
 //! comes from, in one place for boot, for new topics and for changed ones.
 
+use crate::coordinator::GroupLimits;
 use shard::batch::{Limits, Rules, TimestampRule};
 use shard::log::{LogSettings, PartitionSettings};
 
@@ -29,6 +30,23 @@ impl Config {
             retention_check_ms: self.log_retention_check_interval_ms.unsigned_abs(),
             producers_max: self.producers_max_per_partition as usize,
             producer_expiry_ms: self.producer_id_expiration_ms,
+        }
+    }
+
+    pub fn group_limits(&self) -> GroupLimits {
+        GroupLimits {
+            session_timeout_ms: (
+                self.group_min_session_timeout_ms,
+                self.group_max_session_timeout_ms,
+            ),
+            initial_rebalance_delay_ms: self.group_initial_rebalance_delay_ms,
+            members_max: self.group_max_size as usize,
+            groups_max: self.group_max_count as usize,
+            metadata_bytes_max: in_memory(self.group_metadata_max_bytes),
+            offsets_max: self.group_offsets_max as usize,
+            offset_metadata_bytes_max: self.offset_metadata_max_bytes as usize,
+            offsets_retention_ms: i64::from(self.offsets_retention_minutes) * 60_000,
+            offsets_check_ms: self.offsets_retention_check_interval_ms,
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use super::choice::{Advertise, Cleanup, Compression, Flush, TimestampType};
 use super::load::Entry;
-use super::value::{HostPort, Kind, Setting};
+use super::value::{AddressCounts, HostPort, Kind, Setting};
 
 /// One key. `default` is written as a person would write it.
 #[derive(Debug, PartialEq)]
@@ -218,6 +218,36 @@ compression_type: Compression = "compression.type", Kind::Choice(Compression::NA
 min_insync_replicas: i32 = "min.insync.replicas", count(1, 32_767), "1", Planned,
     "Copies that acks=all asks for. There is one copy: accepted for tools that expect it.";
 
+["Groups"]
+offsets_topic_num_partitions: i32 = "offsets.topic.num.partitions", count(1, 10_000), "50", Live,
+    "Partitions of __consumer_offsets, which spread groups over the cores. Counts when the topic is \
+     made, at the first use of a group.";
+group_initial_rebalance_delay_ms: i64 = "group.initial.rebalance.delay.ms", millis(0, HOUR), "3s",
+    Live,
+    "How long the first rebalance of an empty group waits for more members; each of them prolongs \
+     it, up to the group's rebalance timeout.";
+group_min_session_timeout_ms: i64 = "group.min.session.timeout.ms", millis(1, HOUR), "6s", Live,
+    "The shortest session timeout a member may ask for.";
+group_max_session_timeout_ms: i64 = "group.max.session.timeout.ms", millis(1, DAY), "30min", Live,
+    "The longest session timeout a member may ask for.";
+group_max_size: u32 = "group.max.size", count(1, 1_000_000), "10_000", Live,
+    "Members one group may have.";
+group_max_count: u32 = "group.max.count", count(1, 10_000_000), "10_000", Live,
+    "Groups each partition of __consumer_offsets may have; new ones beyond it are refused.";
+group_metadata_max_bytes: u64 = "group.metadata.max.bytes", bytes(KIB, GIB), "16MiB", Live,
+    "What the subscriptions and assignments of all members of one group may come to.";
+group_offsets_max: u32 = "group.offsets.max", count(1, 10_000_000), "200_000", Live,
+    "Partitions one group may have committed offsets of.";
+offset_metadata_max_bytes: u32 = "offset.metadata.max.bytes", count(0, 1_000_000), "4_096", Live,
+    "The text a client may commit with an offset, in bytes.";
+offsets_retention_minutes: u32 = "offsets.retention.minutes", count(1, 2_147_483_647), "10_080",
+    Live,
+    "How long offsets are kept after their group has become empty, or after the last commit of \
+     consumers that are in no group.";
+offsets_retention_check_interval_ms: i64 = "offsets.retention.check.interval.ms", millis(1, DAY),
+    "10min", Live,
+    "How often offsets that are kept no longer are looked for.";
+
 ["Limits"]
 socket_request_max_bytes: u64 = "socket.request.max.bytes", bytes(64 * KIB, 2 * GIB - 1),
     "100MiB", Live,
@@ -226,25 +256,31 @@ connection_unauthenticated_max_bytes: u64 = "connection.unauthenticated.max.byte
     bytes(4 * KIB, 16 * MIB), "64KiB", Planned,
     "The largest request before a client has authenticated, where it has to.";
 max_connections: u32 = "max.connections", count(1, 1_000_000), "10_000", Live,
-    "Connections one core holds; more are closed at once.";
+    "Connections the broker holds, over all cores; more are closed at once. Lower when the process \
+     may not open so many files.";
 max_connections_per_ip: Option<u32> = "max.connections.per.ip", count(-1, 1_000_000), "-1", Live,
-    "Connections from one address on one core. -1: no limit of its own.";
+    "Connections from one address, over all cores. -1: no limit of its own.";
+max_connections_per_ip_overrides: AddressCounts = "max.connections.per.ip.overrides",
+    Kind::AddressCounts, "", Live,
+    "Addresses with another limit than max.connections.per.ip, like \"10.0.0.7:500,[::1]:20\". \
+     Addresses, not names.";
 connections_max_idle_ms: Option<i64> = "connections.max.idle.ms", millis(-1, NO_END), "10min",
     Live,
     "A connection without a request for this long is closed. -1: never.";
 connection_setup_ms: i64 = "connection.setup.ms", millis(100, HOUR), "10s", Live,
-    "A new connection whose first request is not complete by then is closed.";
+    "A new connection whose first request is neither complete nor well under way by then is \
+     closed.";
 connection_stall_ms: i64 = "connection.stall.ms", millis(100, HOUR), "1min", Live,
-    "A connection that stops in the middle of a request, or takes none of its replies, for this \
-     long is closed.";
+    "A connection that owes the rest of a request, or has replies to take, and moves less than \
+     64KiB in this time is closed.";
 connection_requests_max: u32 = "connection.requests.max", count(1, 100_000), "1_000", Live,
     "Requests of one connection that may be waiting for their replies; the rest is not read yet.";
 connection_held_bytes: u64 = "connection.held.bytes", bytes(64 * KIB, 4 * GIB), "64MiB", Live,
-    "Bytes of one connection's unanswered requests and unsent replies beyond which nothing more is \
-     read from it. One request is always let in.";
+    "Bytes of one connection's requests, partly received ones included, and unsent replies beyond \
+     which nothing more is read from it. One request is always let in.";
 core_held_bytes: u64 = "core.held.bytes", bytes(MIB, 64 * GIB), "512MiB", Live,
-    "The same bound for all connections of a core together: beyond it, each has one request at a \
-     time.";
+    "The same bound for all connections of a core together. When half of it is used, each \
+     connection has an even share of the other half; larger requests are then received one by one.";
 fetch_max_bytes: u64 = "fetch.max.bytes", bytes(KIB, GIB), "55MiB", Live,
     "The most records one fetch is answered with, whatever the client asks for. The first batch is \
      always sent whole.";

@@ -23,7 +23,7 @@ pub use error::{BadView, ConfigError, ConfigErrors, Conflict, Origin};
 pub use keys::{Config, Effect, Key, KEYS};
 pub use load::{Entry, Sources};
 pub use threads::Threads;
-pub use value::{BadValue, HostPort, Kind, Value};
+pub use value::{AddressCounts, BadValue, HostPort, Kind, Value};
 
 #[cfg(test)]
 mod load_test;

@@ -4,7 +4,9 @@
 //! `--set` into a [`Value`] that keeps them, or says what would have been allowed. [`Setting`] is
 //! the other half: the Rust type of a field of `Config`, made from a value of the matching kind.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::units::{self, BadNumber};
@@ -37,6 +39,8 @@ pub enum Kind {
     Address,
     /// `HOST:PORT`, or empty for none.
     AddressOrNone,
+    /// `ADDRESS:COUNT` pairs, separated by commas, or empty for none.
+    AddressCounts,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +51,11 @@ pub enum Value {
     Words(Vec<String>),
     Path(PathBuf),
     Address(Option<HostPort>),
+    Counts(AddressCounts),
 }
+
+/// A number for each of some IP addresses.
+pub type AddressCounts = BTreeMap<IpAddr, u32>;
 
 /// A text that is not a value of its key's kind. Displayed after the key and the text.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,6 +106,9 @@ impl Kind {
             Kind::Address | Kind::AddressOrNone => {
                 let address = HostPort::parse(text).ok_or(BadValue::NotAllowed(*self))?;
                 Value::Address(Some(address))
+            }
+            Kind::AddressCounts => {
+                Value::Counts(parse_counts(text).ok_or(BadValue::NotAllowed(*self))?)
             }
         };
         Ok(value)
@@ -154,6 +165,9 @@ impl fmt::Display for Kind {
             Kind::AddressOrNone => {
                 write!(f, "HOST:PORT, like 127.0.0.1:9092 or [::1]:9092, or empty for none")
             }
+            Kind::AddressCounts => {
+                write!(f, "ADDRESS:COUNT pairs, like 10.0.0.7:500,[::1]:20, or empty for none")
+            }
         }
     }
 }
@@ -186,6 +200,13 @@ impl Value {
             Value::Words(words) => words.join(","),
             Value::Path(path) => path.display().to_string(),
             Value::Address(address) => address.as_ref().map(|a| a.to_string()).unwrap_or_default(),
+            Value::Counts(counts) => {
+                let pair = |(address, count): (&IpAddr, &u32)| match address {
+                    IpAddr::V4(address) => format!("{address}:{count}"),
+                    IpAddr::V6(address) => format!("[{address}]:{count}"),
+                };
+                counts.iter().map(pair).collect::<Vec<_>>().join(",")
+            }
         }
     }
 }
@@ -231,6 +252,17 @@ impl fmt::Display for HostPort {
             write!(f, "{}:{}", self.host, self.port)
         }
     }
+}
+
+fn parse_counts(text: &str) -> Option<AddressCounts> {
+    let pair = |pair: &str| {
+        let HostPort { host, .. } = HostPort::parse(&format!("{}:0", pair.rsplit_once(':')?.0))?;
+        let count = pair.rsplit_once(':')?.1;
+        let digits = !count.is_empty() && count.bytes().all(|b| b.is_ascii_digit());
+        Some((host.parse().ok()?, count.parse().ok().filter(|_| digits)?))
+    };
+    let pairs = text.split(',').map(str::trim).filter(|_| !text.is_empty());
+    pairs.map(pair).collect()
 }
 
 fn parse_bool(text: &str) -> Option<bool> {
@@ -304,6 +336,15 @@ impl Setting for HostPort {
     }
 }
 
+impl Setting for AddressCounts {
+    fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::Counts(counts) => Some(counts.clone()),
+            _ => None,
+        }
+    }
+}
+
 impl Setting for Option<HostPort> {
     fn from_value(value: &Value) -> Option<Self> {
         match value {
@@ -343,6 +384,25 @@ mod tests {
         assert!(HostPort::parse("0.0.0.0:1").unwrap().is_unspecified());
         assert!(HostPort::parse("[::]:1").unwrap().is_unspecified());
         assert!(!HostPort::parse("localhost:1").unwrap().is_unspecified());
+    }
+
+    #[test]
+    fn counts_of_addresses() {
+        for (text, expect) in [
+            ("", Some("")),
+            ("127.0.0.1:5", Some("127.0.0.1:5")),
+            (" 10.0.0.2:7 , [::1]:0 ", Some("10.0.0.2:7,[::1]:0")),
+            ("localhost:5", None),
+            ("127.0.0.1", None),
+            ("127.0.0.1:", None),
+            ("127.0.0.1:-1", None),
+            ("127.0.0.1:1,", None),
+            ("127.0.0.1:4294967296", None),
+        ] {
+            let parsed = Kind::AddressCounts.parse(text);
+            let plain = parsed.as_ref().ok().map(Value::plain);
+            assert_eq!(plain.as_deref(), expect, "{text}: {parsed:?}");
+        }
     }
 
     #[test]

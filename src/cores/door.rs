@@ -8,8 +8,9 @@ use super::append::Group;
 use super::ask::{AppendAnswer, Ask, Batch, Item, Lost, ReadAnswer};
 use super::core::Core;
 use super::front::{
-    AppendItem, AppendRefusal, AppendWait, Appending, CatalogDown, Cores, Found, Later, Offsets,
-    PartitionAt, PartitionRefusal, ReadData, ReadRequest, Slice, TimeItem, WatchItem,
+    AppendItem, AppendRefusal, AppendWait, Appending, CatalogDown, Cores, Found, GroupAnswer,
+    GroupItem, Later, Offsets, PartitionAt, PartitionRefusal, ReadData, ReadRequest, Slice,
+    TimeItem, TrimItem, WatchItem,
 };
 use super::gather::{split, Gather};
 use super::jobs::Lanes;
@@ -87,8 +88,26 @@ impl Cores for Door {
         }))
     }
 
+    fn trim(
+        &self,
+        items: Vec<TrimItem>,
+        timeout_ms: u64,
+    ) -> Later<Vec<Result<Offset, AppendRefusal>>> {
+        let trim = |TrimItem { at, below }| Item { at, batch: Batch::Trim { below } };
+        let items = items.into_iter().map(trim).collect();
+        let handed_in = self.hand_in(items, AppendWait::Committed { timeout_ms });
+        Box::pin(async move {
+            let answers = match handed_in {
+                Appending::Taken(answers) => answers.await,
+                Appending::Blocked(placed) => placed.await.await,
+            };
+            answers.into_iter().map(|answer| answer.map(|trimmed| trimmed.log_start)).collect()
+        })
+    }
+
     fn read(&self, ask: ReadRequest) -> Later<Vec<Result<ReadData, PartitionRefusal>>> {
         let ReadRequest { items, bytes_max, until } = ask;
+        self.0.note_touched(items.iter().map(|item| self.0.owner(item.at.log)));
         let request = |items| ReadRequest { items, bytes_max, until };
         let gather = self.gather(
             items,
@@ -174,6 +193,27 @@ impl Cores for Door {
         self.0.send(0, Ask::Catalog { command, reply });
         Box::pin(async move { answer.await.unwrap_or(Err(CatalogDown)) })
     }
+
+    fn groups(&self, items: Vec<GroupItem>) -> Later<Vec<GroupAnswer>> {
+        let core = &self.0;
+        let mut gather = Gather::new(items.len());
+        let mut local = None;
+        for share in split(items, |item| item.at.log, |log| core.owner(log)) {
+            if share.core == core.id() {
+                local = Some((core.coordinate(share.items), share.places));
+            } else {
+                let (reply, answers) = oneshot::channel();
+                core.send(share.core, Ask::Groups { items: share.items, reply });
+                gather.expect(answers, share.places);
+            }
+        }
+        Box::pin(async move {
+            if let Some((answers, places)) = local {
+                gather.fill(&places, answers.await);
+            }
+            gather.await
+        })
+    }
 }
 
 impl Door {
@@ -205,7 +245,9 @@ impl Door {
     fn hand_in(&self, items: Vec<Item>, wait: AppendWait) -> Appending {
         let core = &self.0;
         let mut appends = Appends { local: None, gather: Gather::new(items.len()) };
-        for share in split(items, |item| item.at.log, |log| core.owner(log)) {
+        let shares = split(items, |item| item.at.log, |log| core.owner(log));
+        core.note_touched(shares.iter().map(|share| share.core));
+        for share in shares {
             if share.core == core.id() {
                 let group = core.append(share.items, wait, None);
                 appends.local = Some((group, share.places));

@@ -6,13 +6,16 @@
 //! no runtime and run in tests against a model.
 
 use crate::catalog::{Answer, CatalogImage, Command};
-use bytes::Bytes;
+use crate::coordinator::{GroupOutput, GroupRequest};
+use bytes::{Bytes, BytesMut};
 use shard::batch::{BatchError, Rules};
 use shard::disk::SharedBytes;
 use shard::ids::{LeaderEpoch, LogId, Offset, PartitionKey, Timestamp};
 pub use shard::log::{Found, TimeTarget, Until};
 pub use shard::partition::Offsets;
+use std::fmt;
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -36,6 +39,14 @@ pub trait Cores: 'static {
     /// Appends batches, each to its partition. Called in the order in which requests take effect.
     fn append(&self, items: Vec<AppendItem>, wait: AppendWait) -> Appending;
 
+    /// Moves log starts up, each to its item's offset. Resolves when that would survive a power
+    /// cut, whatever the partition's flush policy, with the log starts.
+    fn trim(
+        &self,
+        items: Vec<TrimItem>,
+        timeout_ms: u64,
+    ) -> Later<Vec<Result<Offset, AppendRefusal>>>;
+
     /// Reads batches, in the order of the items, until `bytes_max` is used up. Items of different
     /// owners do not know of one another: together they may exceed `bytes_max`.
     fn read(&self, ask: ReadRequest) -> Answers<ReadData>;
@@ -57,6 +68,32 @@ pub trait Cores: 'static {
 
     /// Has core 0 run a command. Resolves when its records are committed and this core sees them.
     fn catalog(&self, command: Command) -> Later<Result<Answer, CatalogDown>>;
+
+    /// Has the coordinators, each on the partition of `__consumer_offsets` at its `at`, take their
+    /// requests. They are decided in the order of calls; a rebalance may take its time to answer.
+    fn groups(&self, items: Vec<GroupItem>) -> Later<Vec<GroupAnswer>>;
+}
+
+/// A request to the coordinator that lives on a partition of `__consumer_offsets`.
+#[derive(Clone, Debug)]
+pub struct GroupItem {
+    pub at: PartitionAt,
+    pub request: GroupRequest,
+}
+
+pub type GroupAnswer = Result<GroupOutput, CoordinatorRefusal>;
+
+/// Why a coordinator did not take a request, or its outcome is not known to be kept.
+#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum CoordinatorRefusal {
+    /// It does not live here, or its log has failed.
+    #[error("the coordinator is not here")]
+    NotHere,
+    #[error("the coordinator is loading")]
+    Loading,
+    /// The records could not be kept: the disk is full, say.
+    #[error("the coordinator could not keep what was decided")]
+    NotKept,
 }
 
 /// A partition and where it lies.
@@ -73,6 +110,14 @@ pub struct AppendItem {
     /// As the client sent it, not yet looked at.
     pub records: Bytes,
     pub rules: Rules,
+}
+
+/// Where a partition's log is to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrimItem {
+    pub at: PartitionAt,
+    /// `None`: behind everything readers see. What is below the log start already changes nothing.
+    pub below: Option<Offset>,
 }
 
 /// When an append is answered.
@@ -116,6 +161,9 @@ pub enum AppendRefusal {
     StaleProducerEpoch,
     #[error("a batch of {bytes} bytes does not fit into a segment of {bytes_max}")]
     TooLargeForSegment { bytes: usize, bytes_max: usize },
+    /// Of a trim alone.
+    #[error("the partition's high watermark is {0}")]
+    AboveHighWatermark(Offset),
     #[error("the disk is full")]
     DiskFull,
     /// Before the append, or before it was committed.
@@ -195,6 +243,38 @@ pub enum PartitionRefusal {
     OutOfRange,
     /// The disk did not give the bytes, or they are damaged.
     Unreadable,
+}
+
+/// The cores whose partitions a request appends to or reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Touched {
+    /// It does neither.
+    #[default]
+    Nothing,
+    Here,
+    Other(usize),
+    Several,
+}
+
+/// What a connection holds while it is counted among all; given back when dropped.
+pub type Place = Box<dyn Send>;
+
+/// A connection on its way to another core. It has no request in flight.
+pub struct Parcel {
+    pub socket: OwnedFd,
+    /// Received and not yet taken.
+    pub received: BytesMut,
+    /// How often it has moved, or tried to.
+    pub moves: u32,
+    pub frame_bytes_max: usize,
+    pub place: Place,
+}
+
+impl fmt::Debug for Parcel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let received_bytes = self.received.len();
+        f.debug_struct("Parcel").field("received_bytes", &received_bytes).finish_non_exhaustive()
+    }
 }
 
 /// The catalogue's log has failed: nothing can be created or deleted until a restart.

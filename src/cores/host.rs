@@ -287,7 +287,37 @@ fn append(
             Ok((appended, side.append_time().map(|_| appended.append_time)))
         }
         Batch::Refused(refusal) => Err(NotAppended::Refused(refusal.clone())),
+        Batch::Trim { below } => Ok((trim(log, id, *below, now)?, None)),
     }
+}
+
+/// Moves a partition's log start up, and has that made durable. It counts as an append of nothing.
+fn trim(
+    log: &mut Log,
+    id: DenseId,
+    below: Option<Offset>,
+    now: Now,
+) -> Result<log::Appended, NotAppended> {
+    let offsets = log.offsets(id).ok_or(NotAppended::Refused(AppendRefusal::Unknown))?;
+    let to = below.unwrap_or(offsets.high_watermark);
+    if to > offsets.high_watermark {
+        let refused = AppendRefusal::AboveHighWatermark(offsets.high_watermark);
+        return Err(NotAppended::Refused(refused));
+    }
+    let (log_start, position) = log.raise_log_start(id, to, now).map_err(refusal)?;
+    let committed = position <= log.committed();
+    if !committed {
+        log.hurry(id);
+    }
+    Ok(log::Appended {
+        base_offset: log_start,
+        last_offset: log_start,
+        log_start,
+        position,
+        committed,
+        duplicate: false,
+        append_time: now.wall,
+    })
 }
 
 fn refusal(error: AppendError) -> NotAppended {

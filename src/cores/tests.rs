@@ -1,23 +1,27 @@
 //! Whole cores over a simulated disk, asked through the door of the last one.
 
 use super::front::{
-    AppendItem, AppendRefusal, AppendWait, Appending, Cores, Found, PartitionAt, PartitionRefusal,
-    ReadItem, ReadRequest, TimeItem, TimeTarget, Until, WatchItem,
+    AppendItem, AppendRefusal, AppendWait, Appending, Cores, Found, GroupItem, PartitionAt,
+    PartitionRefusal, ReadItem, ReadRequest, TimeItem, TimeTarget, TrimItem, Until, WatchItem,
 };
 use super::*;
 use crate::catalog::{Answer, Command, Machine, NewTopic, Rules, Topic, TopicRef, DEFAULT_VIEW};
 use crate::config::Config;
+use crate::coordinator::{
+    partition_of, Commit, CommitRefusal, Committed, CommittedTopic, FetchOffsets, GroupOutput,
+    GroupRequest, OffsetCommit, Session, OFFSETS_TOPIC,
+};
 use crate::runtime::{self, Stops};
 use futures_channel::oneshot;
 use futures_lite::future::poll_once;
 use shard::batch::{BatchBuilder, NewRecord};
-use shard::disk::sim::{Fault, Op, SimDisk};
+use shard::disk::sim::{Fault, Op, Rng, SimDisk};
 use shard::disk::Disk;
 use shard::ids::{LeaderEpoch, LogId, Offset, Timestamp};
 use shard::log::{Log, LogSettings, LogSpec, Now};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{mpsc, Arc, Mutex, OnceLock};
 use std::time::Instant;
 use uuid::Uuid;
 
@@ -57,7 +61,7 @@ fn on_cores(cores: usize, disk: &SimDisk, settings: LogSettings, body: Body) {
     let machine = Machine::new(rules).expect("the defaults are right");
     let image = machine.image();
     let sides = Arc::new(logs.iter().map(|(id, log)| (*id, log.sides())).collect());
-    let (mut keeper, mut body, quiet) = (Some(Keeper::new(machine)), Some(body), Quiet::default());
+    let (mut catalog, mut body, quiet) = (Some(machine), Some(body), Quiet::default());
     // Dropped when the body is done, which ends the other cores.
     let (running, mut ended): (Vec<_>, Vec<_>) =
         (1..cores).map(|_| oneshot::channel::<()>()).unzip();
@@ -75,13 +79,15 @@ fn on_cores(cores: usize, disk: &SimDisk, settings: LogSettings, body: Body) {
             home: to_home,
             sides: Arc::clone(&sides),
             started,
+            disk: disk.clone(),
+            group_limits: Arc::new(Config::default().group_limits()),
         };
-        let (keeper, quiet) = (keeper.take(), quiet.clone());
+        let (catalog, quiet) = (catalog.take(), quiet.clone());
         let last = starts.len() + 1 == cores;
         let work = if last { body.take().zip(running.take()) } else { None };
         let over = ended.pop();
         starts.push(move || async move {
-            let core = Core::new(parts, keeper);
+            let core = Core::new(parts, catalog);
             let life = Life::begin(core.clone(), ends, from_home, || true).await;
             if let Some((body, running)) = work {
                 body(Door(core)).await;
@@ -105,8 +111,23 @@ fn body<F: Future<Output = ()> + 'static>(run: impl FnOnce(Door) -> F + Send + '
 }
 
 async fn create(door: &Door, name: &str, partitions: i32) -> Arc<Topic> {
-    let topic =
-        NewTopic { name: name.into(), partitions, replication_factor: -1, ..NewTopic::default() };
+    create_with(door, name, partitions, &[]).await
+}
+
+async fn create_with(
+    door: &Door,
+    name: &str,
+    partitions: i32,
+    configs: &[(&str, &str)],
+) -> Arc<Topic> {
+    let configs = configs.iter().map(|(key, value)| (key.to_string(), Some(value.to_string())));
+    let topic = NewTopic {
+        name: name.into(),
+        partitions,
+        replication_factor: -1,
+        configs: configs.collect(),
+        ..NewTopic::default()
+    };
     let (view, validate_only) = (DEFAULT_VIEW, false);
     let command = Command::CreateTopics { view, topics: vec![topic], validate_only };
     let answer = door.catalog(command).await.expect("the catalogue works");
@@ -227,6 +248,47 @@ fn a_long_poll_wakes_when_any_partition_grows_or_goes() {
 }
 
 #[test]
+fn a_trim_is_on_stable_storage_when_it_is_answered_whatever_the_flush_policy() {
+    let disk = SimDisk::new(6);
+    let powered = disk.clone();
+    let (lost_power, crashes) = mpsc::channel();
+    // No sync but one that somebody waits for.
+    let settings = LogSettings { background_sync_ms: 3_600_000, ..LogSettings::default() };
+    let run = body(|door| async move {
+        let topic = create_with(&door, "t", 2, &[("flush", "os")]).await;
+        for at in [at(&topic, 0), at(&topic, 1)] {
+            for _ in 0..4 {
+                assert!(all(door.append(vec![item(&door, at, 10)], COMMITTED)).await[0].is_ok());
+            }
+            let trim = |below: Option<i64>| {
+                door.trim(vec![TrimItem { at, below: below.map(Offset) }], 20_000)
+            };
+            assert_eq!(trim(Some(3)).await, [Ok(Offset(3))]);
+            assert_eq!(trim(Some(1)).await, [Ok(Offset(3))], "it never goes down");
+            let above = AppendRefusal::AboveHighWatermark(Offset(4));
+            assert_eq!(trim(Some(5)).await, [Err(above)]);
+            let offsets = door.offsets(vec![at]).await.remove(0).expect("known");
+            assert_eq!((offsets.log_start.0, offsets.high_watermark.0), (3, 4));
+            assert!(all(door.append(vec![item(&door, at, 10)], COMMITTED)).await[0].is_ok());
+            assert_eq!(trim(None).await, [Ok(Offset(5))]);
+        }
+        // What no sync covers may be gone now, by chance.
+        for seed in 0..8 {
+            lost_power.send(powered.fork().crash(&mut Rng::new(seed))).expect("the test waits");
+        }
+    });
+    on_cores(2, &disk, settings.clone(), run);
+    for crashed in crashes {
+        let disk: Arc<dyn Disk> = Arc::new(crashed);
+        for (_, log) in open_logs(&disk, &[LogId(0), LogId(1)], &settings) {
+            let of_topic = log.partitions().filter(|(_, key)| *key != CATALOG_AT.key);
+            let starts = of_topic.filter_map(|(id, _)| log.offsets(id));
+            assert_eq!(starts.map(|offsets| offsets.log_start.0).collect::<Vec<_>>(), [5]);
+        }
+    }
+}
+
+#[test]
 fn a_busy_log_takes_all_appends_in_their_order() {
     let settings = LogSettings { unsynced_bytes_max: 64 << 10, ..LogSettings::default() };
     let disk = SimDisk::new(3);
@@ -307,4 +369,76 @@ fn no_append_is_forgotten_while_a_busy_task_keeps_the_core_awake() {
         busy.stop().await;
     });
     on_cores(1, &disk, LogSettings::default(), run);
+}
+
+/// Asks the coordinator of a group, wherever it is.
+async fn ask_group(door: &Door, request: GroupRequest) -> GroupOutput {
+    let topic = door.image().by_name(DEFAULT_VIEW, OFFSETS_TOPIC).expect("opened").clone();
+    let group = request.group().expect("a request to one group").to_string();
+    let at = at(&topic, partition_of(&group, topic.partitions()));
+    let answers = door.groups(vec![GroupItem { at, request }]).await;
+    answers.into_iter().next().expect("one answer").expect("the coordinator answers")
+}
+
+fn commit(group: &str, topic: &Topic, offset: i64) -> GroupRequest {
+    let committed = Committed {
+        offset: Offset(offset),
+        leader_epoch: -1,
+        metadata: String::new(),
+        time: Timestamp(0),
+    };
+    let offset = OffsetCommit {
+        topic: topic.name.to_string(),
+        topic_id: topic.id,
+        partition: 0,
+        committed,
+        retention_ms: None,
+    };
+    let session = Session { group: group.to_string(), generation: -1, ..Session::default() };
+    GroupRequest::Commit(Commit { session, offsets: vec![offset] })
+}
+
+async fn all_committed(door: &Door, group: &str) -> Vec<CommittedTopic> {
+    let fetch = FetchOffsets { group: group.to_string(), member: None, topics: None };
+    match ask_group(door, GroupRequest::Fetch(fetch)).await {
+        GroupOutput::Fetch(Ok(topics)) => topics,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn coordinators_live_with_their_partitions_and_forget_topics_that_go() {
+    let run = body(|door| async move {
+        let opened = door.catalog(Command::OpenGroups { view: DEFAULT_VIEW }).await;
+        assert_eq!(opened, Ok(Answer::GroupsOpened(Ok(()))));
+        let (goes, stays) = (create(&door, "goes", 1).await, create(&door, "stays", 1).await);
+        let groups: Vec<String> = (0..20).map(|number| format!("group-{number}")).collect();
+        for group in &groups {
+            for topic in [&goes, &stays] {
+                let outcome = ask_group(&door, commit(group, topic, 7)).await;
+                assert_eq!(outcome, GroupOutput::Commit(Ok(vec![Ok(())])));
+            }
+        }
+        let command = Command::DeleteTopics {
+            view: DEFAULT_VIEW,
+            topics: vec![TopicRef::Name("goes".to_string())],
+        };
+        door.catalog(command).await.expect("the catalogue works");
+        let again = create(&door, "goes", 1).await;
+        for group in &groups {
+            let left = all_committed(&door, group).await;
+            assert_eq!(left.len(), 1, "{left:?}");
+            assert_eq!(left[0].topic_id, stays.id);
+            // Looked up before the deletion, taken after it.
+            let mut late = commit(group, &stays, 8);
+            let GroupRequest::Commit(both) = &mut late else { unreachable!() };
+            let GroupRequest::Commit(dead) = commit(group, &goes, 9) else { unreachable!() };
+            both.offsets.splice(0..0, dead.offsets);
+            let outcome = ask_group(&door, late).await;
+            let expect = vec![Err(CommitRefusal::UnknownTopic), Ok(())];
+            assert_eq!(outcome, GroupOutput::Commit(Ok(expect)));
+        }
+        assert_ne!(again.id, goes.id);
+    });
+    on_cores(2, &SimDisk::new(11), LogSettings::default(), run);
 }

@@ -14,11 +14,12 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures_channel::oneshot;
 use futures_lite::future;
 use kafka_protocol::messages::RequestHeader;
-use kafka_protocol::protocol::{Decodable, Encodable};
+use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
 use shard::batch::{validate, Scratch};
 use shard::ids::{LeaderEpoch, Offset, PartitionKey, Timestamp};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,10 +28,15 @@ use uuid::Uuid;
 /// The leader epoch of the model's broker.
 pub const EPOCH: i32 = 5;
 
+/// Who asks, and what it calls itself.
+pub const CLIENT: Client = Client { view: 0, host: IpAddr::V4(Ipv4Addr::LOCALHOST) };
+pub const CLIENT_ID: &str = "bench";
+
 #[derive(Default)]
 struct ModelPartition {
     /// Base offset, end offset, timestamp of the first record, bytes.
     batches: Vec<(i64, i64, i64, Bytes)>,
+    start: i64,
     end: i64,
 }
 
@@ -44,6 +50,11 @@ pub struct Model {
     ids: Cell<u128>,
     /// While set, appends are blocked.
     blocked: RefCell<Option<oneshot::Receiver<()>>>,
+    /// What the coordinators were asked, and what they will answer: refusals when nothing is left.
+    asked: RefCell<Vec<GroupItem>>,
+    answers: RefCell<VecDeque<GroupAnswer>>,
+    /// While set, the next answers of coordinators are held.
+    held: RefCell<Option<oneshot::Receiver<()>>>,
 }
 
 /// A broker of one core over the model, and a client of it.
@@ -54,6 +65,11 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(config: &str) -> Bench {
+        Bench::of_nodes(config, 1, 0)
+    }
+
+    /// What clients see at one core of a broker that shows itself as so many nodes.
+    pub fn of_nodes(config: &str, nodes: i32, core: usize) -> Bench {
         let config = Arc::new(Config::from_toml(Path::new("test"), config).unwrap());
         let rules = Rules { config: config.clone(), logs: vec![0, 1], brokers: vec![1] };
         let model = Rc::new(Model {
@@ -64,17 +80,23 @@ impl Bench {
             watchers: RefCell::default(),
             ids: Cell::new(0),
             blocked: RefCell::default(),
+            asked: RefCell::default(),
+            answers: RefCell::default(),
+            held: RefCell::default(),
         });
         let address = HostPort::parse("broker.test:9092").unwrap();
-        let node = Node { id: 1, listening: address.clone(), advertised: address };
+        let node = |id: i32| {
+            let address = address.with_port(9091 + id as u16);
+            Node { id, listening: address.clone(), advertised: address }
+        };
         let cluster = Cluster {
             id: "model".into(),
-            nodes: vec![node],
+            nodes: (1..=nodes).map(node).collect(),
             controller: 1,
-            leaders: vec![1, 1],
+            leaders: vec![1, nodes],
             leader_epoch: LeaderEpoch(EPOCH),
         };
-        let handlers = Handlers::new(model.clone(), config, Arc::new(cluster));
+        let handlers = Handlers::new(model.clone(), config, Arc::new(cluster), core);
         Bench { model, handlers }
     }
 
@@ -84,11 +106,12 @@ impl Bench {
         let header = RequestHeader::default()
             .with_request_api_key(api.row().key)
             .with_request_api_version(version)
-            .with_correlation_id(7);
+            .with_correlation_id(7)
+            .with_client_id(Some(StrBytes::from_static_str(CLIENT_ID)));
         let flexible = api.row().is_flexible(version);
         header.encode(&mut frame, if flexible { 2 } else { 1 }).unwrap();
         request.encode(&mut frame, version).unwrap();
-        self.handlers.call(frame.freeze(), Client { view: 0 })
+        self.handlers.call(frame.freeze(), CLIENT)
     }
 
     /// Hands over a request that is answered without waiting.
@@ -153,6 +176,23 @@ impl Model {
         sender
     }
 
+    /// What the coordinators answer next, one for each request to them.
+    pub fn will_answer(&self, answers: impl IntoIterator<Item = GroupAnswer>) {
+        self.answers.borrow_mut().extend(answers);
+    }
+
+    /// What the coordinators were asked since the last call.
+    pub fn asked(&self) -> Vec<GroupItem> {
+        self.asked.take()
+    }
+
+    /// Holds the next answers of coordinators until the sender is used.
+    pub fn hold(&self) -> oneshot::Sender<()> {
+        let (sender, receiver) = oneshot::channel();
+        *self.held.borrow_mut() = Some(receiver);
+        sender
+    }
+
     pub fn end_of(&self, topic: &str, partition: i32) -> i64 {
         let key = self.image().by_name(0, topic).unwrap().key(partition);
         self.partitions.borrow().get(&key).map_or(0, |partition| partition.end)
@@ -191,9 +231,10 @@ impl Model {
         if !self.is_there(at) {
             return Err(PartitionRefusal::Unknown);
         }
-        let end = self.partitions.borrow().get(&at.key).map_or(0, |partition| partition.end);
+        let partitions = self.partitions.borrow();
+        let (start, end) = partitions.get(&at.key).map_or((0, 0), |at| (at.start, at.end));
         Ok(Offsets {
-            log_start: Offset(0),
+            log_start: Offset(start),
             last_stable: Offset(end),
             high_watermark: Offset(end),
             log_end: Offset(end),
@@ -216,6 +257,18 @@ impl Model {
             }
         }
         Ok(ReadData { offsets, slices, aborted: Vec::new() })
+    }
+
+    fn trim_one(&self, item: &TrimItem) -> Result<Offset, AppendRefusal> {
+        let offsets = self.offsets_of(&item.at).map_err(|_| AppendRefusal::Unknown)?;
+        let to = item.below.unwrap_or(offsets.high_watermark);
+        if to > offsets.high_watermark {
+            return Err(AppendRefusal::AboveHighWatermark(offsets.high_watermark));
+        }
+        let mut partitions = self.partitions.borrow_mut();
+        let partition = partitions.entry(item.at.key).or_default();
+        partition.start = partition.start.max(to.0);
+        Ok(Offset(partition.start))
     }
 
     fn time_of(&self, item: &TimeItem) -> Result<Option<Found>, PartitionRefusal> {
@@ -262,6 +315,15 @@ impl Cores for Model {
         }
     }
 
+    fn trim(
+        &self,
+        items: Vec<TrimItem>,
+        _timeout_ms: u64,
+    ) -> Later<Vec<Result<Offset, AppendRefusal>>> {
+        let results: Vec<_> = items.iter().map(|item| self.trim_one(item)).collect();
+        Box::pin(async move { results })
+    }
+
     fn read(&self, ask: ReadRequest) -> Later<Vec<Result<ReadData, PartitionRefusal>>> {
         let results: Vec<_> = ask.items.iter().map(|item| self.read_one(item)).collect();
         Box::pin(async move { results })
@@ -304,8 +366,24 @@ impl Cores for Model {
             Uuid::from_u128(self.ids.get())
         };
         let ids: Vec<Uuid> = (0..command.fresh_ids()).map(fresh).collect();
-        let step = self.machine.borrow().step(&command, self.now(), &ids);
+        let step = self.machine.borrow().decide(&command, self.now(), &ids);
         step.records.iter().for_each(|record| self.machine.borrow_mut().replay(record));
         Box::pin(async move { Ok(step.answer) })
+    }
+
+    fn groups(&self, items: Vec<GroupItem>) -> Later<Vec<GroupAnswer>> {
+        let next = |_: &GroupItem| {
+            let answer = self.answers.borrow_mut().pop_front();
+            answer.unwrap_or(Err(CoordinatorRefusal::NotHere))
+        };
+        let answers: Vec<GroupAnswer> = items.iter().map(next).collect();
+        self.asked.borrow_mut().extend(items);
+        let held = self.held.borrow_mut().take();
+        Box::pin(async move {
+            if let Some(held) = held {
+                fired(held).await;
+            }
+            answers
+        })
     }
 }

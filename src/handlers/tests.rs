@@ -1,12 +1,15 @@
 //! The handlers over the model of the cores, request by request, as clients see them.
 
-use super::model::{body, Bench, EPOCH};
+use super::model::{body, Bench, CLIENT, EPOCH};
 use super::{Finish, Outcome, Pending};
 use crate::protocol::api::{Api, Request};
 use crate::protocol::samples::{self, Dice};
 use bytes::Bytes;
 use futures_lite::future::{block_on, poll_once};
-use kafka_protocol::messages::create_topics_request::CreatableTopic;
+use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use kafka_protocol::messages::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsTopic,
+};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
@@ -423,6 +426,39 @@ fn offsets_by_special_timestamp_and_by_time() {
 }
 
 #[test]
+fn records_are_deleted_up_to_an_offset_by_kafkas_rules() {
+    let bench = Bench::new("");
+    create(&bench, "a", 1);
+    create(&bench, "__consumer_offsets", 1);
+    let compact = new_topic("compact", 1).with_configs(vec![CreatableTopicConfig::default()
+        .with_name(text("cleanup.policy"))
+        .with_value(Some(text("compact")))]);
+    let request = CreateTopicsRequest::default().with_topics(vec![compact]);
+    let _: CreateTopicsResponse = bench.ask(Api::CreateTopics, 7, &request);
+    let _: ProduceResponse = bench.ask(Api::Produce, 9, &produce("a", &[(0, batch(1_000, 6))]));
+    let ask = |version, topic, partition, offset| {
+        let partition =
+            DeleteRecordsPartition::default().with_partition_index(partition).with_offset(offset);
+        let topic =
+            DeleteRecordsTopic::default().with_name(name(topic)).with_partitions(vec![partition]);
+        let request = DeleteRecordsRequest::default().with_topics(vec![topic]);
+        let response: DeleteRecordsResponse = bench.ask(Api::DeleteRecords, version, &request);
+        let partition = &response.topics[0].partitions[0];
+        (partition.error_code, partition.low_watermark)
+    };
+    assert_eq!(ask(0, "a", 0, 2), (0, 2));
+    assert_eq!(ask(1, "a", 0, 1), (0, 2), "below the log start nothing changes");
+    for offset in [7, -2, i64::MIN, i64::MAX] {
+        assert_eq!(ask(2, "a", 0, offset), (1, -1), "{offset}");
+    }
+    assert_eq!(ask(2, "a", 1, 0), (3, -1));
+    assert_eq!(ask(2, "no", 0, 0), (3, -1));
+    assert_eq!(ask(2, "compact", 0, 0), (44, -1));
+    assert_eq!(ask(2, "__consumer_offsets", 0, 0), (17, -1));
+    assert_eq!(ask(2, "a", 0, -1), (0, 6));
+}
+
+#[test]
 fn a_partition_named_twice_is_an_invalid_request() {
     let bench = Bench::new("");
     create(&bench, "a", 1);
@@ -507,7 +543,7 @@ fn configurations_of_topics_and_brokers() {
 }
 
 #[test]
-fn the_cluster_and_its_missing_coordinators() {
+fn the_cluster_and_the_coordinators_it_lacks() {
     let bench = Bench::new("");
     let describe = |kind| -> DescribeClusterResponse {
         let request = DescribeClusterRequest::default().with_endpoint_type(kind);
@@ -528,8 +564,8 @@ fn the_cluster_and_its_missing_coordinators() {
         let one = response.coordinators.first();
         one.map_or(response.error_code, |coordinator| coordinator.error_code)
     };
-    assert_eq!((code(0, 0), code(3, 1), code(4, 0), code(4, 1)), (15, 35, 15, 35));
-    assert_eq!((code(5, 2), code(6, 2)), (42, 35));
+    assert_eq!((code(3, 1), code(4, 1)), (35, 35));
+    assert_eq!((code(5, 2), code(6, 2), code(6, 3)), (42, 35, 42));
 }
 
 #[test]
@@ -543,9 +579,8 @@ fn requests_are_counted_by_api() {
 #[test]
 fn what_is_not_a_request_closes_the_connection() {
     let bench = Bench::new("");
-    for frame in [&[][..], &[0, 9, 0, 0, 0, 0, 0, 1, 0xff, 0xff], &[0; 9]] {
-        let client = super::Client { view: 0 };
-        let outcome = bench.handlers.call(Bytes::copy_from_slice(frame), client);
+    for frame in [&[][..], &[0, 4, 0, 0, 0, 0, 0, 1, 0xff, 0xff], &[0; 9]] {
+        let outcome = bench.handlers.call(Bytes::copy_from_slice(frame), CLIENT);
         assert!(matches!(outcome, Outcome::Close));
     }
 }
@@ -565,7 +600,7 @@ fn every_answer_fits_its_version() {
                     Request::Produce(produce) => produce.acks == 0,
                     _ => false,
                 };
-                let outcome = bench.handlers.call(frame, super::Client { view: 0 });
+                let outcome = bench.handlers.call(frame, CLIENT);
                 let replied = match outcome {
                     Outcome::Pending(Pending::Ready(_)) => true,
                     Outcome::Pending(Pending::Later(mut later)) => {

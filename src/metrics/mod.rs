@@ -96,6 +96,13 @@ pub struct Snapshot {
     pub connections: u64,
     pub accepted: u64,
     pub refused: u64,
+    /// Closed because the peer was silent, idle or made no progress.
+    pub overdue: u64,
+    /// Connections come from and gone to other cores.
+    pub moved_in: u64,
+    pub moved_out: u64,
+    /// Requests, partly received ones included, and unsent answers.
+    pub held_bytes: u64,
     /// Requests without an answer.
     pub pending: u64,
     pub bytes_in: u64,

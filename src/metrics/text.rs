@@ -25,10 +25,18 @@ impl Family<'_> {
 pub fn prometheus(cores: &[Snapshot]) -> String {
     let mut out = String::new();
     type Number = fn(&Snapshot) -> u64;
-    let numbers: [(&str, &str, &str, Number); 6] = [
+    let numbers: [(&str, &str, &str, Number); 10] = [
         ("basalt_connections", "gauge", "Live connections.", |core| core.connections),
         ("basalt_connections_accepted_total", "counter", "Connections taken.", |c| c.accepted),
         ("basalt_connections_refused_total", "counter", "Connections over a limit.", |c| c.refused),
+        ("basalt_connections_overdue_total", "counter", "Idle or stalled ones closed.", |c| {
+            c.overdue
+        }),
+        ("basalt_connections_moved_in_total", "counter", "Come from other cores.", |c| c.moved_in),
+        ("basalt_connections_moved_out_total", "counter", "Gone to other cores.", |c| c.moved_out),
+        ("basalt_connections_held_bytes", "gauge", "Requests and unsent answers.", |c| {
+            c.held_bytes
+        }),
         ("basalt_requests_pending", "gauge", "Requests without an answer.", |core| core.pending),
         ("basalt_received_bytes_total", "counter", "Bytes from clients.", |core| core.bytes_in),
         ("basalt_sent_bytes_total", "counter", "Bytes to clients.", |core| core.bytes_out),

@@ -2,26 +2,33 @@
 //!
 //! The task is a loop over four steps (a blocked request, input, answers, output) that runs until
 //! none of them makes progress. All answers that are ready leave in one system call. Reading stops
-//! while the connection holds more than its budget of unanswered requests and unsent answers, so a
-//! peer that sends but does not receive is held back by TCP itself. A peer that goes away ends the
-//! task, and with it the futures of its pending requests.
+//! while the connection holds more than `budget` allows, so a peer that sends but does not receive
+//! is held back by TCP itself. A peer that goes away ends the task, and with it the futures of its
+//! pending requests.
+//!
+//! When all its data are on another core (`affinity`), the connection waits for a moment without
+//! requests in flight and goes there: its socket under a new descriptor, and the bytes that were
+//! received and not yet taken.
 //!
 //! The task never spawns others, never blocks, and after a share of work lets the core turn its
 //! loop even if the socket has more.
 
+mod answers;
+
+use super::affinity::Affinity;
 use super::frame::FrameBuffer;
 use super::live::{ConnInfo, Control, CoreNet, Order};
 use super::socket::{self, Outgoing};
-use super::{CoreFuture, Finish, Outcome, Pending, Service};
-use crate::protocol::reply::Reply;
-use bytes::Bytes;
+use super::{CoreFuture, Outcome, Parcel, Place, Service};
+use answers::Slot;
+use bytes::{Bytes, BytesMut};
 use futures_lite::AsyncRead;
 use glommio::net::TcpStream;
 use glommio::timer::Timer;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -37,25 +44,14 @@ enum End {
     PeerClosed,
     Asked,
     Failed(io::Error),
+    /// It goes on on this core, by this descriptor.
+    Move(usize, OwnedFd),
 }
 
 impl From<io::Error> for End {
     fn from(error: io::Error) -> End {
         End::Failed(error)
     }
-}
-
-/// An answer in its place, and the bytes of the request it stands for.
-struct Slot {
-    state: SlotState,
-    request_bytes: usize,
-}
-
-enum SlotState {
-    Ready(Reply),
-    Nothing,
-    Later(CoreFuture<Finish>),
-    Close,
 }
 
 struct Connection<S: Service> {
@@ -70,50 +66,141 @@ struct Connection<S: Service> {
     more: bool,
     /// Nothing more is read.
     reading_over: bool,
+    /// Bytes of the peer were waited for when it was last looked.
+    receiving: bool,
+    /// A request has been taken since all were answered.
+    took: bool,
     blocked: Option<(CoreFuture<Outcome>, usize)>,
     slots: VecDeque<Slot>,
     output: Outgoing,
     turn: Option<Timer>,
+    affinity: Affinity,
+    place: Place,
 }
 
-/// Runs a connection to its end.
+/// What a connection begins with, be it new or from another core.
+struct Start {
+    stream: TcpStream,
+    received: BytesMut,
+    affinity: Affinity,
+    frame_bytes_max: usize,
+    place: Place,
+}
+
+/// Runs a new connection to its end, or until it has moved to another core.
 pub(super) async fn run<S: Service>(stream: TcpStream, service: Rc<S>, net: Rc<CoreNet>) {
     let Ok(peer) = stream.peer_addr() else { return };
-    let Some((id, control)) = net.admit(peer.ip()) else { return };
-    if let Ok(mut connection) = Connection::open(stream, service, &net, (id, &control)) {
-        let end = futures_lite::future::poll_fn(|cx| connection.poll_guarded(cx)).await;
-        if let End::Failed(error) = end {
-            tracing::debug!(%peer, %error, "connection failed");
-        }
-        connection.service.closed(&connection.info);
+    let Some((ticket, control)) = net.admit(peer.ip()) else { return };
+    let (received, affinity) = (BytesMut::new(), Affinity::default());
+    let frame_bytes_max = net.limits.frame_bytes_max;
+    let place = Box::new(ticket);
+    let start = Start { stream, received, affinity, frame_bytes_max, place };
+    drive(start, service, net, control).await;
+}
+
+/// Goes on with a connection that comes from another core; gives it back if this one is stopping.
+pub(super) fn adopt<S: Service>(
+    parcel: Parcel,
+    service: Rc<S>,
+    net: Rc<CoreNet>,
+) -> Result<(), Parcel> {
+    if net.draining() {
+        return Err(parcel);
     }
-    net.remove(id, &control);
+    let control = net.enlist();
+    control.greeted.set(true);
+    net.count(|counters| counters.moved_in += 1);
+    glommio::spawn_local(drive(unpack(parcel), service, net, control)).detach();
+    Ok(())
+}
+
+fn unpack(parcel: Parcel) -> Start {
+    let Parcel { socket, received, moves, frame_bytes_max, place } = parcel;
+    let (stream, affinity) = (socket::adopt_stream(socket), Affinity::after(moves));
+    Start { stream, received, affinity, frame_bytes_max, place }
+}
+
+async fn drive<S: Service>(
+    mut start: Start,
+    service: Rc<S>,
+    net: Rc<CoreNet>,
+    control: Rc<Control>,
+) {
+    while let Some((core, parcel)) = serve(start, &service, &net, &control).await {
+        match service.hand_over(core, parcel).await {
+            Ok(()) => {
+                net.count(|counters| counters.moved_out += 1);
+                break;
+            }
+            Err(parcel) => start = unpack(parcel),
+        }
+    }
+    net.remove(&control);
+}
+
+/// Serves a connection on this core. Returns it when it is to go to another.
+async fn serve<S: Service>(
+    start: Start,
+    service: &Rc<S>,
+    net: &Rc<CoreNet>,
+    control: &Rc<Control>,
+) -> Option<(usize, Parcel)> {
+    let mut connection = Connection::open(start, service, net, control).ok()?;
+    let end = futures_lite::future::poll_fn(|cx| connection.poll_guarded(cx)).await;
+    match end {
+        End::Move(core, socket) => return Some((core, connection.pack(socket))),
+        End::Failed(error) => {
+            tracing::debug!(peer = %connection.info.peer, %error, "connection failed");
+        }
+        End::PeerClosed | End::Asked => {}
+    }
+    connection.service.closed(&connection.info);
+    None
 }
 
 impl<S: Service> Connection<S> {
     fn open(
-        stream: TcpStream,
-        service: Rc<S>,
+        start: Start,
+        service: &Rc<S>,
         net: &Rc<CoreNet>,
-        (id, control): (u64, &Rc<Control>),
+        control: &Rc<Control>,
     ) -> glommio::Result<Connection<S>, ()> {
+        let Start { stream, received, affinity, frame_bytes_max, place } = start;
         let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
         stream.set_nodelay(true)?;
         Ok(Connection {
             socket: socket::descriptor(&stream),
             stream,
-            service,
+            service: service.clone(),
             net: net.clone(),
             control: control.clone(),
-            info: Rc::new(ConnInfo::new(id, peer, local, net.limits.frame_bytes_max)),
-            input: FrameBuffer::default(),
+            info: Rc::new(ConnInfo::new(control.id, peer, local, frame_bytes_max)),
+            input: FrameBuffer::from(received),
+            // What came before the move may still be in the socket.
             more: false,
             reading_over: false,
+            receiving: false,
+            took: false,
             blocked: None,
             slots: VecDeque::new(),
             output: Outgoing::default(),
             turn: None,
+            affinity,
+            place,
         })
+    }
+
+    /// What another core needs to go on. There is nothing in flight.
+    fn pack(mut self, socket: OwnedFd) -> Parcel {
+        self.affinity.moved();
+        self.input.release(&self.net.pool);
+        Parcel {
+            socket,
+            received: self.input.into_rest(),
+            moves: self.affinity.moves(),
+            frame_bytes_max: self.info.frame_bytes_max(),
+            place: self.place,
+        }
     }
 
     /// A panic in an answer's future closes this connection and leaves the core running.
@@ -135,6 +222,9 @@ impl<S: Service> Connection<S> {
         loop {
             if self.control.order() == Order::Close {
                 return Poll::Ready(End::Asked);
+            }
+            if let Some(end) = self.poll_move() {
+                return Poll::Ready(end);
             }
             let steps = match self.steps(cx, &mut received) {
                 Ok(steps) => steps,
@@ -158,7 +248,55 @@ impl<S: Service> Connection<S> {
         progress |= self.poll_input(cx, received)?;
         progress |= self.poll_answers(cx);
         progress |= self.poll_output(cx)?;
+        self.note();
         Ok(progress)
+    }
+
+    /// Keeps the accounts of what is held and what the peer owes.
+    fn note(&mut self) {
+        let (control, now_ms) = (&self.control, self.net.now_ms());
+        let (before, input_bytes) = (control.held.get().input_bytes, self.input.held_bytes());
+        if before != input_bytes {
+            self.net.hold(control, |held| {
+                held.input_bytes = held.input_bytes + input_bytes - before;
+            });
+        }
+        if self.took && self.slots.is_empty() && self.blocked.is_none() {
+            self.took = false;
+            self.net.answered(control);
+        }
+        match self.receiving && !self.input.is_empty() {
+            true => control.sending.owed(now_ms),
+            false => control.sending.settled(),
+        }
+        match self.output.is_empty() {
+            true => control.taking.settled(),
+            false => control.taking.owed(now_ms),
+        }
+    }
+
+    /// Whether the connection goes to another core now.
+    fn poll_move(&mut self) -> Option<End> {
+        let core = self.affinity.elsewhere()?;
+        if self.reading_over || self.control.order() != Order::Run {
+            return None;
+        }
+        let since_ms = &self.control.moving_since_ms;
+        if self.slots.is_empty() && self.blocked.is_none() && self.output.is_empty() {
+            since_ms.set(None);
+            match socket::detach(&self.stream) {
+                Ok(socket) => return Some(End::Move(core, socket)),
+                Err(error) => tracing::debug!(%error, "a connection cannot move"),
+            }
+            self.affinity.moved();
+        } else if self.control.moves_too_slowly(self.net.now_ms()) {
+            // A long poll, say. What comes behind it has waited long enough.
+            since_ms.set(None);
+            self.affinity.moved();
+        } else if self.affinity.presses() && since_ms.get().is_none() {
+            since_ms.set(Some(self.net.now_ms()));
+        }
+        None
     }
 
     /// Comes back after the core has looked at its other sockets. Waking the task at once would
@@ -187,17 +325,18 @@ impl<S: Service> Connection<S> {
         true
     }
 
-    /// Whether another request may be taken.
+    /// Whether another request may come, as far as this connection goes.
     fn accepting(&self) -> bool {
         !self.reading_over
             && self.blocked.is_none()
             && self.control.order() == Order::Run
-            && self.net.has_room(&self.control)
+            && self.control.moving_since_ms.get().is_none()
     }
 
     fn poll_input(&mut self, cx: &mut Context, received: &mut usize) -> Result<bool, End> {
         let mut progress = self.take_frames(cx);
-        if !self.accepting() {
+        self.receiving = self.accepting() && self.net.may_receive(&self.control);
+        if !self.receiving {
             return Ok(progress);
         }
         let got = match self.receive(cx)? {
@@ -214,8 +353,8 @@ impl<S: Service> Connection<S> {
         *received += got;
         self.net.count(|counters| counters.bytes_in += got as u64);
         self.net.is_active(&self.control);
+        self.control.sending.moved(got);
         self.take_frames(cx);
-        self.note_unfinished();
         Ok(progress)
     }
 
@@ -254,9 +393,12 @@ impl<S: Service> Connection<S> {
     /// Calls the service with the frames that have arrived.
     fn take_frames(&mut self, cx: &mut Context) -> bool {
         let mut progress = false;
-        while self.accepting() {
+        while self.accepting() && self.net.may_take(&self.control) {
             match self.input.next(self.info.frame_bytes_max()) {
-                Ok(Some(frame)) => self.call(frame, cx),
+                Ok(Some(frame)) => {
+                    self.control.sending.settled();
+                    self.call(frame, cx);
+                }
                 Ok(None) => break,
                 Err(error) => {
                     tracing::warn!(peer = %self.info.peer, %error, "connection closed");
@@ -278,121 +420,7 @@ impl<S: Service> Connection<S> {
             Outcome::Close
         });
         self.settle(outcome, request_bytes, cx);
-    }
-
-    /// Gives what became of a request its place.
-    fn settle(&mut self, outcome: Outcome, request_bytes: usize, cx: &mut Context) {
-        let state = match outcome {
-            Outcome::Pending(Pending::Nothing) => return,
-            Outcome::Pending(Pending::Ready(reply)) => {
-                self.net.hold(&self.control, |held| held.reply_bytes += reply.bytes);
-                if self.slots.is_empty() {
-                    return self.put_out(reply);
-                }
-                SlotState::Ready(reply)
-            }
-            Outcome::Pending(Pending::Later(mut future)) => match future.as_mut().poll(cx) {
-                Poll::Ready(finish) => self.finished_with(finish),
-                Poll::Pending => SlotState::Later(future),
-            },
-            Outcome::Close => {
-                self.reading_over = true;
-                SlotState::Close
-            }
-            Outcome::Blocked(future) => {
-                self.net.hold(&self.control, |held| held.request_bytes += request_bytes);
-                self.blocked = Some((future, request_bytes));
-                return;
-            }
-        };
-        self.net.hold(&self.control, |held| {
-            held.pending += 1;
-            held.request_bytes += request_bytes;
-        });
-        self.slots.push_back(Slot { state, request_bytes });
-    }
-
-    fn finished_with(&self, finish: Finish) -> SlotState {
-        match finish {
-            Finish::Reply(reply) => {
-                self.net.hold(&self.control, |held| held.reply_bytes += reply.bytes);
-                SlotState::Ready(reply)
-            }
-            Finish::Nothing => SlotState::Nothing,
-            Finish::Close => SlotState::Close,
-        }
-    }
-
-    fn put_out(&mut self, reply: Reply) {
-        reply.pieces.into_iter().for_each(|piece| self.output.push(piece));
-    }
-
-    /// Moves answers into the output as far as their order allows.
-    fn poll_answers(&mut self, cx: &mut Context) -> bool {
-        let mut progress = false;
-        while self.output.bytes() < self.net.limits.held_bytes_max {
-            let Some(slot) = self.slots.front_mut() else { break };
-            if let SlotState::Later(future) = &mut slot.state {
-                let Poll::Ready(finish) = future.as_mut().poll(cx) else { break };
-                let state = self.finished_with(finish);
-                if let Some(slot) = self.slots.front_mut() {
-                    slot.state = state;
-                }
-            }
-            let Some(slot) = self.slots.pop_front() else { break };
-            progress = true;
-            self.net.hold(&self.control, |held| {
-                held.pending -= 1;
-                held.request_bytes -= slot.request_bytes;
-            });
-            match slot.state {
-                SlotState::Ready(reply) => self.put_out(reply),
-                SlotState::Nothing | SlotState::Later(_) => {}
-                SlotState::Close => self.stop(),
-            }
-        }
-        progress
-    }
-
-    /// Nothing more is answered; what is on its way out still leaves.
-    fn stop(&mut self) {
-        self.reading_over = true;
-        self.blocked = None;
-        self.slots.clear();
-        let (all, out) = (self.control.held.get(), self.output.bytes());
-        self.net.hold(&self.control, |held| {
-            held.pending -= all.pending;
-            held.request_bytes -= all.request_bytes;
-            held.reply_bytes -= all.reply_bytes - out;
-        });
-    }
-
-    fn note_unfinished(&self) {
-        let within_request = self.accepting() && !self.input.is_empty();
-        self.control.unfinished.set(!self.output.is_empty() || within_request);
-    }
-
-    fn poll_output(&mut self, cx: &mut Context) -> Result<bool, End> {
-        let before = self.output.bytes();
-        while !self.output.is_empty() {
-            match self.output.send(self.socket) {
-                Ok(_) => continue,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(End::Failed(error)),
-            }
-            match self.output.poll_send(&mut self.stream, cx) {
-                Poll::Ready(sent) => sent?,
-                Poll::Pending => break,
-            };
-        }
-        let sent = before - self.output.bytes();
-        if sent > 0 {
-            self.net.hold(&self.control, |held| held.reply_bytes -= sent);
-            self.net.count(|counters| counters.bytes_out += sent as u64);
-            self.net.is_active(&self.control);
-            self.note_unfinished();
-        }
-        Ok(sent > 0)
+        self.affinity.note(self.service.touched());
+        self.took = true;
     }
 }

@@ -51,6 +51,13 @@ pub struct FrameBuffer {
     bytes: BytesMut,
 }
 
+impl From<BytesMut> for FrameBuffer {
+    /// Goes on with what was received before.
+    fn from(bytes: BytesMut) -> FrameBuffer {
+        FrameBuffer { bytes }
+    }
+}
+
 impl FrameBuffer {
     /// The next whole frame without its length, if it has arrived.
     pub fn next(&mut self, frame_bytes_max: usize) -> Result<Option<Bytes>, FrameError> {
@@ -81,6 +88,20 @@ impl FrameBuffer {
         let spare = self.bytes.capacity() - self.bytes.len();
         let wanted = if missing >= READ_BYTES_MIN { missing } else { spare };
         (&mut self.bytes, wanted)
+    }
+
+    /// Memory the bytes that are not cut yet keep.
+    pub fn held_bytes(&self) -> usize {
+        if self.bytes.is_empty() {
+            0
+        } else {
+            self.bytes.capacity()
+        }
+    }
+
+    /// What has been received and not cut.
+    pub fn into_rest(self) -> BytesMut {
+        self.bytes
     }
 
     pub fn is_empty(&self) -> bool {

@@ -10,12 +10,14 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Connections the kernel completes ahead of `accept`.
 const BACKLOG: i32 = 1024;
 /// Rest after a failed accept (no descriptors left, say), which would fail again at once.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// How often lasting trouble with accepting is told.
+const ACCEPT_TROUBLE_TOLD: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
@@ -88,18 +90,67 @@ impl Drop for Listening {
     }
 }
 
+/// What failed accepts are told as, without a line for each.
+#[derive(Default)]
+struct Trouble {
+    since: Option<Instant>,
+    told: Option<Instant>,
+}
+
+impl Trouble {
+    fn failed(&mut self, error: &io::Error) {
+        self.since.get_or_insert_with(Instant::now);
+        if self.told.is_some_and(|told| told.elapsed() < ACCEPT_TROUBLE_TOLD) {
+            return;
+        }
+        self.told = Some(Instant::now());
+        if is_out_of_files(error) {
+            tracing::error!(
+                %error,
+                "no new connections are taken until some close: the process may not open more \
+                 files; raise the limit (ulimit -n) or lower max.connections"
+            );
+        } else {
+            tracing::error!(%error, "no new connections are taken: accepting them fails");
+        }
+    }
+
+    fn over(&mut self) {
+        if let Some(since) = self.since.take() {
+            self.told = None;
+            let after_ms = since.elapsed().as_millis() as u64;
+            tracing::info!(after_ms, "new connections are taken again");
+        }
+    }
+}
+
+fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// Whether the peer gave up before it was accepted, which says nothing of the next one.
+fn is_of_the_peer(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::EPERM | libc::EPROTO))
+}
+
 /// Accepts connections and serves each in a task of its own, until dropped.
 pub async fn serve<S: Service>(listener: TcpListener, service: Rc<S>, net: Rc<CoreNet>) {
     let _listening = listener.try_clone().map(Listening);
     let listener = socket::adopt(listener);
+    let mut trouble = Trouble::default();
     while !net.draining() {
         match listener.accept().await {
             Ok(stream) => {
+                trouble.over();
                 let run = connection::run(stream, service.clone(), net.clone());
                 glommio::spawn_local(run).detach();
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                let error = io::Error::from(error);
+                if is_of_the_peer(&error) {
+                    continue;
+                }
+                trouble.failed(&error);
                 Timer::new(ACCEPT_RETRY).await;
             }
         }

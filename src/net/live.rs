@@ -1,40 +1,45 @@
-//! The connections of one core: their limits, their counts, and how to end them from outside.
+//! The connections of one core: their list, their counts, and how to end them from outside.
 //!
 //! A connection's task does its own work; this is the list by which a core sweeps, drains and
-//! closes them, and the totals that bound what all of them hold together.
-//!
-//! Gap: bytes of a frame that has not arrived whole count towards no budget of the core.
+//! closes them. What they may hold is in `budget`, how many there may be in `admission`.
 
+use super::admission::{Admission, Ticket};
+use super::budget::{Budget, Held};
 use super::frame::BufferPool;
-use rustc_hash::FxHashMap;
+use super::progress::Progress;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 /// Requests up to this size arrive in one system call.
 const LANDING_BYTES: usize = 16 << 10;
+/// What a connection whose first request is under way has shown of it to count as greeted.
+const GREETING_BYTES: usize = 64 << 10;
+/// How long a connection that waits for its last answers before a move takes no requests.
+const MOVE_PATIENCE_MS: u64 = 1_000;
+/// Connections turned away are a line in the log at most this often.
+const REFUSAL_TOLD_MS: u64 = 10_000;
 
-/// What connections may claim.
+/// What connections of a core may claim.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The largest frame; the service may lower it for a connection.
     pub frame_bytes_max: usize,
     /// Requests of a connection without an answer.
     pub pending_max: usize,
-    /// Bytes of a connection's unanswered requests and unsent answers beyond which it is not read.
+    /// Bytes a connection may hold before it is not read any more, but for one request at a time.
     pub held_bytes_max: usize,
-    /// The same over all connections of the core: beyond it, each has one request at a time.
+    /// Bytes all connections of the core may hold together, but for one request.
     pub core_held_bytes_max: usize,
-    /// Connections of the core, and from one address; more are closed as soon as accepted.
-    pub connections_max: usize,
-    pub connections_per_ip_max: usize,
-    /// A connection whose first request is not complete by then is closed.
+    /// A connection whose first request is neither complete nor well under way by then is closed.
     pub setup_ms: u64,
     /// A connection without requests is closed after this time.
     pub idle_ms: u64,
-    /// A connection that stops within a request, or takes none of its answers, is closed then.
+    /// A connection that makes no progress within a request, or with its answers, for this long is
+    /// closed.
     pub stalled_ms: u64,
 }
 
@@ -45,8 +50,6 @@ impl Default for Limits {
             pending_max: 1_000,
             held_bytes_max: 64 << 20,
             core_held_bytes_max: 512 << 20,
-            connections_max: 10_000,
-            connections_per_ip_max: usize::MAX,
             setup_ms: 10_000,
             idle_ms: 600_000,
             stalled_ms: 60_000,
@@ -83,24 +86,14 @@ impl ConnInfo {
 pub struct Counters {
     pub accepted: u64,
     pub refused: u64,
+    /// Closed by this core because the peer was silent, idle or made no progress.
+    pub overdue: u64,
+    /// Come from and gone to other cores.
+    pub moved_in: u64,
+    pub moved_out: u64,
     pub requests: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-}
-
-/// What all connections of a core hold now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Requests without an answer.
-    pub pending: usize,
-    pub request_bytes: usize,
-    pub reply_bytes: usize,
-}
-
-impl Held {
-    fn bytes(&self) -> usize {
-        self.request_bytes + self.reply_bytes
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +107,7 @@ pub(super) enum Order {
 /// What the core holds of a connection to steer it from outside its task.
 #[derive(Debug)]
 pub(super) struct Control {
-    ip: IpAddr,
+    pub id: u64,
     order: Cell<Order>,
     waker: RefCell<Option<Waker>>,
     opened_ms: u64,
@@ -122,12 +115,43 @@ pub(super) struct Control {
     active_ms: Cell<u64>,
     /// The first request has come.
     pub greeted: Cell<bool>,
-    /// In the middle of a request, or answers wait for the peer to take them.
-    pub unfinished: Cell<bool>,
+    /// The rest of a request that has begun.
+    pub sending: Progress,
+    /// The taking of answers.
+    pub taking: Progress,
+    /// Since when no requests are taken for the sake of a move to another core.
+    pub moving_since_ms: Cell<Option<u64>>,
     pub held: Cell<Held>,
+    /// In the line for the budget.
+    pub queued: Cell<bool>,
+}
+
+/// Why a connection is closed by the sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Overdue {
+    Silent,
+    SendsTooSlowly,
+    TakesTooSlowly,
+    Idle,
 }
 
 impl Control {
+    fn new(id: u64, now_ms: u64) -> Control {
+        Control {
+            id,
+            order: Cell::new(Order::Run),
+            waker: RefCell::new(None),
+            opened_ms: now_ms,
+            active_ms: Cell::new(now_ms),
+            greeted: Cell::new(false),
+            sending: Progress::default(),
+            taking: Progress::default(),
+            moving_since_ms: Cell::new(None),
+            held: Cell::default(),
+            queued: Cell::new(false),
+        }
+    }
+
     pub fn order(&self) -> Order {
         self.order.get()
     }
@@ -139,20 +163,39 @@ impl Control {
         }
     }
 
-    fn give(&self, order: Order) {
-        self.order.set(order);
+    pub fn wake(&self) {
         let waker = self.waker.borrow_mut().take();
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    fn is_overdue(&self, now_ms: u64, limits: &Limits) -> bool {
+    fn give(&self, order: Order) {
+        self.order.set(order);
+        self.wake();
+    }
+
+    fn overdue(&self, now_ms: u64, limits: &Limits) -> Option<Overdue> {
         let quiet_ms = now_ms.saturating_sub(self.active_ms.get());
-        let silent = !self.greeted.get() && now_ms - self.opened_ms > limits.setup_ms;
-        let stalled = self.unfinished.get() && quiet_ms > limits.stalled_ms;
-        let idle = self.held.get().pending == 0 && quiet_ms > limits.idle_ms;
-        silent || stalled || idle
+        let held = self.held.get();
+        let begins = self.greeted.get() || held.input_bytes > GREETING_BYTES;
+        if !begins && now_ms.saturating_sub(self.opened_ms) > limits.setup_ms {
+            Some(Overdue::Silent)
+        } else if self.sending.is_stalled(now_ms, limits.stalled_ms) {
+            Some(Overdue::SendsTooSlowly)
+        } else if self.taking.is_stalled(now_ms, limits.stalled_ms) {
+            Some(Overdue::TakesTooSlowly)
+        } else if held.pending == 0 && quiet_ms > limits.idle_ms {
+            Some(Overdue::Idle)
+        } else {
+            None
+        }
+    }
+
+    /// Whether the last answers before a move let others wait for too long.
+    pub fn moves_too_slowly(&self, now_ms: u64) -> bool {
+        let since_ms = self.moving_since_ms.get();
+        since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) > MOVE_PATIENCE_MS)
     }
 }
 
@@ -163,29 +206,31 @@ pub struct CoreNet {
     pub(super) pool: BufferPool,
     /// Where small requests arrive, one connection at a time.
     pub(super) landing: RefCell<Vec<u8>>,
+    budget: Budget,
+    admission: Arc<Admission>,
     live: RefCell<BTreeMap<u64, Rc<Control>>>,
-    per_ip: RefCell<FxHashMap<IpAddr, usize>>,
     next_id: Cell<u64>,
     now_ms: Cell<u64>,
-    held: Cell<Held>,
     draining: Cell<bool>,
     counters: Cell<Counters>,
+    refusal_told_ms: Cell<Option<u64>>,
     emptied: RefCell<Option<Waker>>,
 }
 
 impl CoreNet {
-    pub fn new(limits: Limits) -> Rc<CoreNet> {
+    pub fn new(limits: Limits, admission: Arc<Admission>) -> Rc<CoreNet> {
         Rc::new(CoreNet {
             limits,
             pool: BufferPool::default(),
             landing: RefCell::new(vec![0; LANDING_BYTES]),
+            budget: Budget::default(),
+            admission,
             live: RefCell::default(),
-            per_ip: RefCell::default(),
             next_id: Cell::new(0),
             now_ms: Cell::new(0),
-            held: Cell::default(),
             draining: Cell::new(false),
             counters: Cell::default(),
+            refusal_told_ms: Cell::new(None),
             emptied: RefCell::new(None),
         })
     }
@@ -196,7 +241,7 @@ impl CoreNet {
     }
 
     pub fn held(&self) -> Held {
-        self.held.get()
+        self.budget.held()
     }
 
     pub fn counters(&self) -> Counters {
@@ -207,19 +252,34 @@ impl CoreNet {
     /// called about once a second.
     pub fn sweep(&self, now_ms: u64) {
         self.now_ms.set(now_ms);
-        self.order(Order::Close, |control| control.is_overdue(now_ms, &self.limits));
+        for control in self.live.borrow().values() {
+            let mut overdue = control.overdue(now_ms, &self.limits);
+            if self.budget.overstays(control, &self.limits, now_ms) {
+                overdue = overdue.or(Some(Overdue::SendsTooSlowly));
+            }
+            if let Some(why) = overdue {
+                if control.order() != Order::Close {
+                    tracing::debug!(connection = control.id, ?why, "closing a connection");
+                    self.count(|counters| counters.overdue += 1);
+                }
+                control.give(Order::Close);
+            } else if control.moves_too_slowly(now_ms) {
+                control.wake();
+            }
+        }
+        self.budget.sweep(&self.limits, now_ms);
     }
 
     /// Takes no further requests; connections close once theirs are answered.
     pub fn drain(&self) {
         self.draining.set(true);
-        self.order(Order::Drain, |_| true);
+        self.order(Order::Drain);
     }
 
     /// Closes all connections, answered or not.
     pub fn close(&self) {
         self.draining.set(true);
-        self.order(Order::Close, |_| true);
+        self.order(Order::Close);
     }
 
     /// Resolves when no connection is left.
@@ -234,13 +294,16 @@ impl CoreNet {
         .await
     }
 
-    fn order(&self, order: Order, concerns: impl Fn(&Control) -> bool) {
-        let live = self.live.borrow();
-        live.values().filter(|control| concerns(control)).for_each(|control| control.give(order));
+    fn order(&self, order: Order) {
+        self.live.borrow().values().for_each(|control| control.give(order));
     }
 
     pub(super) fn draining(&self) -> bool {
         self.draining.get()
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        self.now_ms.get()
     }
 
     pub(super) fn count(&self, add: impl FnOnce(&mut Counters)) {
@@ -255,66 +318,58 @@ impl CoreNet {
 
     /// Changes what a connection holds, and the total with it.
     pub(super) fn hold(&self, control: &Control, change: impl Fn(&mut Held)) {
-        for held in [&self.held, &control.held] {
-            let mut changed = held.get();
-            change(&mut changed);
-            held.set(changed);
-        }
+        self.budget.change(control, &self.limits, change);
     }
 
-    /// Whether a connection may take another request. One is always let in.
-    pub(super) fn has_room(&self, control: &Control) -> bool {
-        let (limits, own, all) = (&self.limits, control.held.get(), self.held.get());
-        own == Held::default()
-            || own.pending < limits.pending_max
-                && own.bytes() < limits.held_bytes_max
-                && all.bytes() < limits.core_held_bytes_max
+    pub(super) fn may_take(&self, control: &Control) -> bool {
+        self.budget.may_take(control, &self.limits)
     }
 
-    /// Admits a connection unless there are as many as there may be.
-    pub(super) fn admit(&self, ip: IpAddr) -> Option<(u64, Rc<Control>)> {
-        let limits = &self.limits;
-        let from_ip = self.per_ip.borrow().get(&ip).copied().unwrap_or(0);
-        if self.draining.get()
-            || self.connections() >= limits.connections_max
-            || from_ip >= limits.connections_per_ip_max
-        {
-            self.count(|counters| counters.refused += 1);
+    pub(super) fn may_receive(&self, control: &Rc<Control>) -> bool {
+        self.budget.may_receive(control, &self.limits)
+    }
+
+    /// All requests a connection has taken are answered.
+    pub(super) fn answered(&self, control: &Control) {
+        self.budget.release(control, &self.limits);
+    }
+
+    /// Admits a new connection unless there are as many as there may be.
+    pub(super) fn admit(&self, ip: IpAddr) -> Option<(Ticket, Rc<Control>)> {
+        if self.draining.get() {
             return None;
         }
-        self.count(|counters| counters.accepted += 1);
-        self.per_ip.borrow_mut().insert(ip, from_ip + 1);
-        let id = self.next_id.get();
-        self.next_id.set(id + 1);
-        let control = Rc::new(Control {
-            ip,
-            order: Cell::new(Order::Run),
-            waker: RefCell::new(None),
-            opened_ms: self.now_ms.get(),
-            active_ms: Cell::new(self.now_ms.get()),
-            greeted: Cell::new(false),
-            unfinished: Cell::new(false),
-            held: Cell::default(),
-        });
-        self.live.borrow_mut().insert(id, control.clone());
-        Some((id, control))
-    }
-
-    pub(super) fn remove(&self, id: u64, control: &Control) {
-        let own = control.held.get();
-        self.hold(control, |held| {
-            held.pending -= own.pending;
-            held.request_bytes -= own.request_bytes;
-            held.reply_bytes -= own.reply_bytes;
-        });
-        let mut per_ip = self.per_ip.borrow_mut();
-        if let Some(count) = per_ip.get_mut(&control.ip) {
-            *count -= 1;
-            if *count == 0 {
-                per_ip.remove(&control.ip);
+        match self.admission.admit(ip) {
+            Ok(ticket) => {
+                self.count(|counters| counters.accepted += 1);
+                Some((ticket, self.enlist()))
+            }
+            Err(refused) => {
+                self.count(|counters| counters.refused += 1);
+                let told_ms = self.refusal_told_ms.get();
+                let now_ms = self.now_ms.get();
+                if told_ms.is_none_or(|told_ms| now_ms.saturating_sub(told_ms) >= REFUSAL_TOLD_MS) {
+                    self.refusal_told_ms.set(Some(now_ms));
+                    tracing::warn!(%ip, %refused, "a connection was turned away");
+                }
+                None
             }
         }
-        self.live.borrow_mut().remove(&id);
+    }
+
+    /// Puts a connection on the list that has its place among all already.
+    pub(super) fn enlist(&self) -> Rc<Control> {
+        let id = self.next_id.get();
+        self.next_id.set(id + 1);
+        let control = Rc::new(Control::new(id, self.now_ms.get()));
+        self.live.borrow_mut().insert(id, control.clone());
+        self.budget.joined();
+        control
+    }
+
+    pub(super) fn remove(&self, control: &Control) {
+        self.budget.left(control, &self.limits);
+        self.live.borrow_mut().remove(&control.id);
         if self.connections() == 0 {
             let waker = self.emptied.borrow_mut().take();
             if let Some(waker) = waker {

@@ -12,7 +12,7 @@ use futures_lite::AsyncWrite;
 use glommio::net::{TcpListener, TcpStream};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -132,4 +132,18 @@ pub fn adopt(listener: std::net::TcpListener) -> TcpListener {
 /// The descriptor to be used with the calls above while `stream` lives.
 pub fn descriptor(stream: &TcpStream) -> RawFd {
     stream.as_raw_fd()
+}
+
+/// Hands a connected socket to the executor of this thread.
+pub fn adopt_stream(socket: OwnedFd) -> TcpStream {
+    // SAFETY: the descriptor is an open socket, and `into_raw_fd` gives up its owner.
+    unsafe { TcpStream::from_raw_fd(socket.into_raw_fd()) }
+}
+
+/// The same socket under another descriptor, free of this thread's executor. What `stream` waits
+/// for on the ring ends when it is dropped, and takes no bytes along: it only looks.
+pub fn detach(stream: &TcpStream) -> io::Result<OwnedFd> {
+    // SAFETY: the descriptor is open as long as `stream` lives, and is borrowed for this call only.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
+    borrowed.try_clone_to_owned()
 }

@@ -84,9 +84,10 @@ fn memlock_bytes() -> u64 {
     rustix::process::getrlimit(Resource::Memlock).current.unwrap_or(u64::MAX)
 }
 
-/// Raises the number of files that may be open to the hard limit; a warning when the connections
-/// allowed would not fit.
-pub(super) fn raise_open_files(connections: u64) -> Option<String> {
+/// Raises the number of files that may be open to the hard limit. Returns how many connections fit
+/// beside the broker's own files, so that these can be opened whatever clients do, and a warning
+/// when that is fewer than asked for.
+pub(super) fn raise_open_files(connections: u32) -> (u32, Option<String>) {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let target = limit.maximum.unwrap_or(NOFILE_MAX).min(NOFILE_MAX);
     let current = limit.current.unwrap_or(u64::MAX);
@@ -96,17 +97,21 @@ pub(super) fn raise_open_files(connections: u64) -> Option<String> {
         let _refused = rustix::process::setrlimit(Resource::Nofile, raised);
     }
     let files = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    few_files(files, connections)
+    fitting(files, connections)
 }
 
-fn few_files(files: u64, connections: u64) -> Option<String> {
-    let needed = connections + NOFILE_OWN;
-    (files < needed).then(|| {
-        format!(
-            "only {files} files may be open, max.connections = {connections} needs {needed}: raise \
-             it (ulimit -n {needed}; systemd: LimitNOFILE={needed}) or lower max.connections"
-        )
-    })
+fn fitting(files: u64, connections: u32) -> (u32, Option<String>) {
+    let needed = u64::from(connections) + NOFILE_OWN;
+    if files >= needed {
+        return (connections, None);
+    }
+    let own = NOFILE_OWN.min(files / 2);
+    let fit = u32::try_from(files - own).map_or(connections, |fit| fit.clamp(1, connections));
+    let warning = format!(
+        "only {files} files may be open, max.connections = {connections} needs {needed}: {fit} \
+         connections are taken; raise it (ulimit -n {needed}; systemd: LimitNOFILE={needed})"
+    );
+    (fit, Some(warning))
 }
 
 #[cfg(test)]
@@ -133,8 +138,20 @@ mod tests {
 
     #[test]
     fn few_open_files_are_a_warning() {
-        assert_eq!(few_files(30_000, 20_000), None);
-        let warning = few_files(1024, 20_000).unwrap();
-        assert!(warning.contains("only 1024 files") && warning.contains("21024"), "{warning}");
+        assert_eq!(fitting(30_000, 20_000), (20_000, None));
+        for (files, connections, fit) in [
+            (1024, 20_000, 512),
+            (4096, 20_000, 3072),
+            (64, 100, 32),
+            (1, 100, 1),
+            (1100, 100, 100),
+        ] {
+            let (fits, warning) = fitting(files, connections);
+            assert_eq!(fits, fit, "{files} files");
+            let (warning, needed) = (warning.unwrap(), u64::from(connections) + 1024);
+            for part in [format!("only {files} files"), needed.to_string(), format!("{fit} conn")] {
+                assert!(warning.contains(&part), "no {part} in: {warning}");
+            }
+        }
     }
 }

@@ -26,6 +26,8 @@ pub struct Cleared {
     pub lock: DataLock,
     pub listen: SocketAddr,
     pub http: Option<SocketAddr>,
+    /// As many connections as may be open at the same time.
+    pub connections_max: u32,
     /// One line each; the broker starts all the same.
     pub warnings: Vec<String>,
 }
@@ -97,7 +99,8 @@ pub fn check(config: &Config, cores: usize) -> Result<Cleared, Refusal> {
     let mut warnings = Vec::new();
     limits::check_memlock()?;
     limits::check_ring()?;
-    warnings.extend(limits::raise_open_files(u64::from(config.max_connections) * cores as u64));
+    let (connections_max, few) = limits::raise_open_files(config.max_connections);
+    warnings.extend(few);
     let lock = DataLock::take(&config.data_dir)?;
     warnings.extend(data_dir::check_file_system(&config.data_dir)?);
     let listen = ports::resolve(&config.listen, "--listen")?;
@@ -111,7 +114,7 @@ pub fn check(config: &Config, cores: usize) -> Result<Cleared, Refusal> {
     if let Some(http) = http {
         ports::check_port(http, "--http")?;
     }
-    Ok(Cleared { lock, listen, http, warnings })
+    Ok(Cleared { lock, listen, http, connections_max, warnings })
 }
 
 /// The kernel's release, like "6.18.44", for the banner.
@@ -139,6 +142,7 @@ mod tests {
         };
         let cleared = check(&config, 1).unwrap();
         assert!(cleared.listen.ip().is_loopback());
+        assert!((1..=config.max_connections).contains(&cleared.connections_max));
         assert_eq!(cleared.http, Some("127.0.0.1:0".parse().unwrap()));
         let left: Vec<_> = std::fs::read_dir(scratch.dir()).unwrap().collect();
         assert_eq!(left.len(), 1, "only the lock stays: {left:?}");

@@ -5,6 +5,7 @@
 //! to its last byte, the codec must decode the second to its last byte.
 
 use super::api::{Api, Request};
+use super::group_samples as groups;
 use super::layouts::{Field, Kind, Layout};
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::*;
@@ -62,7 +63,7 @@ impl Dice {
     }
 
     /// Tagged fields nobody knows, from `first` on.
-    fn tags(&mut self, version: i16, flexible: i16, first: i32) -> BTreeMap<i32, Bytes> {
+    pub fn tags(&mut self, version: i16, flexible: i16, first: i32) -> BTreeMap<i32, Bytes> {
         if version < flexible || self.below(3) > 0 {
             return BTreeMap::new();
         }
@@ -104,13 +105,23 @@ pub fn request(dice: &mut Dice, api: Api, version: i16) -> (Request, Bytes) {
         Api::Fetch => encoded!(Fetch, fetch(dice, version)),
         Api::ListOffsets => encoded!(ListOffsets, list_offsets(dice, version)),
         Api::Metadata => encoded!(Metadata, metadata(dice, version)),
+        Api::OffsetCommit => encoded!(OffsetCommit, groups::offset_commit(dice, version)),
+        Api::OffsetFetch => encoded!(OffsetFetch, groups::offset_fetch(dice, version)),
         Api::FindCoordinator => encoded!(FindCoordinator, find_coordinator(dice, version)),
+        Api::JoinGroup => encoded!(JoinGroup, groups::join_group(dice, version)),
+        Api::Heartbeat => encoded!(Heartbeat, groups::heartbeat(dice, version)),
+        Api::LeaveGroup => encoded!(LeaveGroup, groups::leave_group(dice, version)),
+        Api::SyncGroup => encoded!(SyncGroup, groups::sync_group(dice, version)),
+        Api::DescribeGroups => encoded!(DescribeGroups, groups::describe_groups(dice, version)),
+        Api::ListGroups => encoded!(ListGroups, groups::list_groups(dice, version)),
         Api::ApiVersions => encoded!(ApiVersions, api_versions(dice, version)),
         Api::CreateTopics => encoded!(CreateTopics, create_topics(dice, version)),
         Api::DeleteTopics => encoded!(DeleteTopics, delete_topics(dice, version)),
+        Api::DeleteRecords => encoded!(DeleteRecords, delete_records(dice, version)),
         Api::InitProducerId => encoded!(InitProducerId, init_producer_id(dice, version)),
         Api::OffsetForLeaderEpoch => encoded!(OffsetForLeaderEpoch, epochs(dice, version)),
         Api::DescribeConfigs => encoded!(DescribeConfigs, describe_configs(dice, version)),
+        Api::DeleteGroups => encoded!(DeleteGroups, groups::delete_groups(dice, version)),
         Api::DescribeCluster => encoded!(DescribeCluster, describe_cluster(dice, version)),
     }
 }
@@ -325,6 +336,26 @@ fn delete_topics(dice: &mut Dice, version: i16) -> DeleteTopicsRequest {
         true => request.with_topics(dice.some(topic)),
         false => request.with_topic_names(dice.some(|dice| TopicName(dice.text()))),
     }
+}
+
+fn delete_records(dice: &mut Dice, version: i16) -> DeleteRecordsRequest {
+    use delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
+    let partition = |dice: &mut Dice| {
+        DeleteRecordsPartition::default()
+            .with_partition_index(dice.number() as i32)
+            .with_offset(dice.number())
+            .with_unknown_tagged_fields(dice.tags(version, 2, 0))
+    };
+    let topic = |dice: &mut Dice| {
+        DeleteRecordsTopic::default()
+            .with_name(TopicName(dice.text()))
+            .with_partitions(dice.some(partition))
+            .with_unknown_tagged_fields(dice.tags(version, 2, 0))
+    };
+    DeleteRecordsRequest::default()
+        .with_topics(dice.some(topic))
+        .with_timeout_ms(dice.number() as i32)
+        .with_unknown_tagged_fields(dice.tags(version, 2, 0))
 }
 
 fn init_producer_id(dice: &mut Dice, version: i16) -> InitProducerIdRequest {

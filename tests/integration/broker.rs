@@ -284,6 +284,16 @@ impl Broker {
         process.end(STOPS_WITHIN)
     }
 
+    /// Of a process of our own.
+    pub fn id(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
+    }
+
+    /// What a process of our own has said on its standard error.
+    pub fn errors(&self) -> String {
+        self.process.as_ref().map(Process::errors).unwrap_or_default()
+    }
+
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).expect("a listening broker");
         stream.set_nodelay(true).expect("an option of the socket");

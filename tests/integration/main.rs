@@ -7,9 +7,12 @@
 
 mod broker;
 mod client;
+mod connections;
 mod damage;
+mod delete_records;
 mod hostile;
 mod long_poll;
+mod moves;
 mod offsets;
 mod per_core;
 mod process;

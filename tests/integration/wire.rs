@@ -28,7 +28,11 @@ pub struct Wire {
 
 impl Wire {
     pub fn new(broker: &Broker) -> Wire {
-        Wire { stream: broker.connect(), correlation: 0 }
+        Wire::over(broker.connect())
+    }
+
+    pub fn over(stream: TcpStream) -> Wire {
+        Wire { stream, correlation: 0 }
     }
 
     /// One request and its answer.

@@ -48,6 +48,39 @@ pub struct ReadPlan {
     pub cold: Option<ColdRead>,
 }
 
+impl ReadPlan {
+    /// Reads all of it through the files, warm or not: a bad sector is an error then and no signal.
+    /// Blocks.
+    pub fn copy(self, disk: &dyn Disk) -> Result<Bytes, ColdError> {
+        let mut bytes = Vec::with_capacity(self.bytes);
+        for slice in &self.slices {
+            let (path, at) = slice.place();
+            read_file(&*disk.open(path)?, at, slice.len(), &mut bytes)?;
+        }
+        match self.cold {
+            Some(cold) if bytes.is_empty() => cold.run(),
+            Some(cold) => {
+                bytes.extend_from_slice(&cold.run()?);
+                Ok(bytes.into())
+            }
+            None => Ok(bytes.into()),
+        }
+    }
+}
+
+fn read_file(file: &dyn ReadFile, at: u64, count: usize, into: &mut Vec<u8>) -> io::Result<()> {
+    let start = into.len();
+    into.resize(start + count, 0);
+    let mut done = 0;
+    while done < count {
+        match file.read_at(at + done as u64, &mut into[start + done..])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => done += read,
+        }
+    }
+    Ok(())
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     #[error("the log does not know this partition")]
