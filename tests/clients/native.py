@@ -89,8 +89,9 @@ class Java(Client):
     properties = {"auto.commit.interval.ms": "200"}
 
     def __init__(self, name, version):
-        self.name, self.pinned = name, version
-        self.java, self.config = None, None
+        self.name, self.pinned, self.java = name, version, None
+        # 4.2 gave some options other names and complains, on standard output, about the old ones.
+        self.is_renamed = tuple(map(int, version.split("."))) >= (4, 2)
 
     def prepare(self):
         self.java = installs.java("kafka-tools", self.pinned)
@@ -101,6 +102,14 @@ class Java(Client):
 
     def tool(self, name, *words):
         return run(self.command(name, *words))
+
+    def config(self, old):
+        return "--command-config" if self.is_renamed else old
+
+    def printed(self):
+        option = "--formatter-property" if self.is_renamed else "--property"
+        return [word for part in ("partition", "offset", "timestamp", "headers", "key")
+                for word in (option, f"print.{part}=true")]
 
     def file(self, directory, name, values):
         path = os.path.join(directory, name)
@@ -117,7 +126,7 @@ class Java(Client):
         for partition, end in ends.items():
             text = self.tool("consumer.ConsoleConsumer", "--bootstrap-server", address,
                              "--topic", topic, "--partition", partition, "--offset", "earliest",
-                             "--max-messages", end, "--timeout-ms", 30000, *PRINTED)
+                             "--max-messages", end, "--timeout-ms", 30000, *self.printed())
             found += [console_delivery(line) for line in text.splitlines()]
         return found
 
@@ -156,10 +165,6 @@ class Java(Client):
             raise Wrong(f"{play.group} is there after it was deleted")
 
 
-PRINTED = [word for part in ("partition", "offset", "timestamp", "headers", "key")
-           for word in ("--property", f"print.{part}=true")]
-
-
 def console_delivery(line):
     """CreateTime:1700000000000 Partition:0 Offset:5 name:text,… key value, with tabs between."""
     time, partition, offset, headers, key, value = line.rstrip("\n").split("\t")
@@ -176,9 +181,10 @@ class ConsoleTools(Java):
                        + f"\t{record.key}\t{record.value}\n" for record in sent)
 
     def producer(self, play, codec, phase, count):
+        option = "--reader-property" if self.is_renamed else "--property"
         command = self.command("ConsoleProducer", "--bootstrap-server", play.broker.address,
                                "--topic", play.topic, "--compression-codec", codec,
-                               "--property", "parse.key=true", "--property", "parse.headers=true",
+                               option, "parse.key=true", option, "parse.headers=true",
                                "--message-send-max-retries", 1000)
         return Producer(f"produce-{phase}-{codec}", (command, {}), play.directory)
 
@@ -186,7 +192,7 @@ class ConsoleTools(Java):
         config = self.file(directory, "consumer.properties", self.properties)
         return self.command("consumer.ConsoleConsumer", "--bootstrap-server", address,
                             "--topic", topic, "--group", group, "--from-beginning",
-                            "--consumer.config", config, *PRINTED), {}
+                            self.config("--consumer.config"), config, *self.printed()), {}
 
     def delivery(self, line):
         return console_delivery(line)
@@ -218,7 +224,7 @@ class VerifiableTools(Java):
         command = self.command("VerifiableProducer", "--bootstrap-server", play.broker.address,
                                "--topic", play.topic, "--max-messages", count,
                                "--throughput", 400, "--value-prefix", phase,
-                               "--repeating-keys", 97, "--producer.config", config)
+                               "--repeating-keys", 97, self.config("--producer.config"), config)
         output = open(os.path.join(play.directory, f"produce-{phase}.out"), "wb")
         with output:
             return Verifiable(f"produce-{phase}-{codec}", (command, {}), play.directory,

@@ -1,4 +1,6 @@
 """The clients and how each is installed, with their versions in one table at the end."""
+import re
+
 import installs
 from client import Adapter, Confluent
 from native import ConsoleTools, Kcat, VerifiableTools
@@ -6,17 +8,19 @@ from native import ConsoleTools, Kcat, VerifiableTools
 ADAPTERS = installs.HERE / "adapters"
 
 
+def folder_of(package):
+    return re.sub(r"[^\w.]+", "-", package).strip("-")
+
+
 def python_client(script, requirements):
     def prepare():
-        folder = requirements[0].translate(str.maketrans({"[": "-", "]": "-", ",": "-", "=": "-"}))
-        return [installs.python(folder, requirements), ADAPTERS / script], {}
+        return [installs.python(folder_of(requirements[0]), requirements), ADAPTERS / script], {}
     return prepare
 
 
 def node_client(flavour, packages, **environment):
     def prepare():
-        folder = packages[0].strip("@").replace("/", "-").replace("@", "-")
-        modules = installs.node(folder, packages, environment)
+        modules = installs.node(folder_of(packages[0]), packages, environment)
         return ["node", ADAPTERS / "javascript.js", flavour], {"NODE_PATH": str(modules)}
     return prepare
 
