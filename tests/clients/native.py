@@ -168,7 +168,8 @@ class Java(Client):
 def console_delivery(line):
     """CreateTime:1700000000000 Partition:0 Offset:5 name:text,… key value, with tabs between."""
     time, partition, offset, headers, key, value = line.rstrip("\n").split("\t")
-    headers = [tuple(header.split(":", 1)) for header in headers.split(",")]
+    headers = [] if headers == "NO_HEADERS" else \
+        [tuple(header.split(":", 1)) for header in headers.split(",")]
     number = [int(text.split(":")[1]) for text in (time, partition, offset)]
     return Delivery(number[1], number[2], Record(key, value, headers), number[0])
 
@@ -210,7 +211,8 @@ class Verifiable(Process):
 
 class VerifiableTools(Java):
     """kafka-verifiable-producer, kafka-verifiable-consumer: no headers, values made by themselves,
-    a commit after each poll. The console consumer reads by assignment."""
+    a commit after each poll. The console consumer reads by assignment. By itself this producer
+    never tries again, which loses what is under way when a broker dies: it is told to."""
 
     def records(self, phase, first, count):
         return [Record(str(number % 97), f"{phase}.{number}", []) for number in range(count)]
@@ -220,7 +222,8 @@ class VerifiableTools(Java):
 
     def producer(self, play, codec, phase, count):
         config = self.file(play.directory, f"producer-{codec}.properties",
-                           {"compression.type": codec, "linger.ms": "5"})
+                           {"compression.type": codec, "linger.ms": "5",
+                            "enable.idempotence": "true", "retries": "100000"})
         command = self.command("VerifiableProducer", "--bootstrap-server", play.broker.address,
                                "--topic", play.topic, "--max-messages", count,
                                "--throughput", 400, "--value-prefix", phase,

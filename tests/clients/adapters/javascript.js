@@ -4,6 +4,8 @@
 // Neither reads by assignment: `fetch` reads everything in a group of its own.
 'use strict';
 
+const fs = require('fs');
+
 const PATIENCE = 60000;
 const RETRY = { retries: 200, initialRetryTime: 100, maxRetryTime: 1000 };
 
@@ -75,10 +77,18 @@ function pairsOf(headers) {
     ([name, values]) => [].concat(values).map((value) => [name, value.toString()]));
 }
 
+// Written when it returns: a line comes before its commit, and none is lost at the exit, which
+// process.stdout does not promise of a pipe.
+function print(value) {
+  let rest = Buffer.from(JSON.stringify(value) + '\n');
+  while (rest.length > 0) {
+    rest = rest.subarray(fs.writeSync(1, rest));
+  }
+}
+
 function show(partition, message) {
-  process.stdout.write(JSON.stringify([
-    partition, Number(message.offset), Number(message.timestamp), message.key.toString(),
-    message.value.toString(), pairsOf(message.headers)]) + '\n');
+  print([partition, Number(message.offset), Number(message.timestamp), message.key.toString(),
+    message.value.toString(), pairsOf(message.headers)]);
 }
 
 async function produce(client, topic, codec, mode) {
@@ -152,10 +162,6 @@ async function fetch(client, topic, ends) {
   await finished;
   clearTimeout(late);
   await consumer.disconnect();
-}
-
-function print(value) {
-  process.stdout.write(JSON.stringify(value) + '\n');
 }
 
 function byPartition(found, field) {
