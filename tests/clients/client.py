@@ -109,3 +109,4 @@ class Confluent(Adapter):
 
     def more(self, play):
         self.step("refusals", play.broker.address, play.topic)
+        self.step("groups", play.broker.address, play.group, play.topic)

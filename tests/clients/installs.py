@@ -120,10 +120,11 @@ def cargo(program):
 
 
 def cargo_example(program):
-    """Builds an example of this package, with what its tests have built already."""
+    """Builds an example of the broker's package, with what `cargo test --workspace` has built."""
     if not shutil.which("cargo"):
         raise NotRun("cannot be installed: there is no cargo here")
-    command = ["cargo", "build", "--locked", "--example", program, "--message-format", "json"]
+    command = ["cargo", "build", "--workspace", "--locked", "--example", program,
+               "--message-format", "json"]
     with ONE_AT_A_TIME:
         text = install(command, cwd=HERE.parents[1])
     made = (json.loads(line) for line in text.splitlines())

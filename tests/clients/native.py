@@ -154,14 +154,21 @@ class Java(Client):
         return found
 
     def more(self, play):
-        """The group is listed and, being empty, can be deleted."""
-        where = ["--bootstrap-server", play.broker.address]
-        listed = self.tool("consumer.group.ConsumerGroupCommand", *where, "--list")
-        if play.group not in listed.split():
-            raise Wrong(f"kafka-consumer-groups does not list {play.group}: {listed!r}")
-        self.tool("consumer.group.ConsumerGroupCommand", *where, "--delete", "--group", play.group)
-        listed = self.tool("consumer.group.ConsumerGroupCommand", *where, "--list")
-        if play.group in listed.split():
+        """The group, being empty, is shown so, can be set back, listed and deleted."""
+        def groups(*words):
+            return self.tool("consumer.group.ConsumerGroupCommand", "--bootstrap-server",
+                             play.broker.address, *words)
+        group = ["--group", play.group]
+        state = groups(*group, "--describe", "--state")
+        if "Empty" not in state:
+            raise Wrong(f"kafka-consumer-groups does not show {play.group} as empty: {state!r}")
+        groups(*group, "--topic", play.topic, "--reset-offsets", "--to-earliest", "--execute")
+        play.same("committed offsets after kafka-consumer-groups set them back", {0: 0, 1: 0, 2: 0},
+                  wire.committed(play.broker.address, play.group, play.topic, 3))
+        if play.group not in groups("--list").split():
+            raise Wrong(f"kafka-consumer-groups does not list {play.group}")
+        groups(*group, "--delete")
+        if play.group in groups("--list").split():
             raise Wrong(f"{play.group} is there after it was deleted")
 
 

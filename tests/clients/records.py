@@ -99,6 +99,27 @@ def judge(sent, deliveries, ends):
     return log
 
 
+def below(deliveries, ends):
+    """Places that lie below the ends: what a group must not be given again."""
+    return [delivery.place() for delivery in deliveries
+            if delivery.offset < ends[delivery.partition]]
+
+
+def one_after_the_other(deliveries, firsts, ends):
+    """A single reader got each offset from first to end once, in order."""
+    for partition, end in ends.items():
+        offsets = [delivery.offset for delivery in deliveries if delivery.partition == partition]
+        if offsets != list(range(firsts[partition], end)):
+            raise Wrong(f"[{partition}] from {firsts[partition]} to {end} came as "
+                        f"{offsets[:5]} … {offsets[-5:]}, {len(offsets)} records")
+
+
+def repeated(log):
+    """How many places hold a record that another place holds as well."""
+    values = [delivery.record.value for held in log.values() for delivery in held.values()]
+    return len(values) - len(set(values))
+
+
 def first_at(log, partition, timestamp):
     """What a look-up by time has to answer: the first offset at or after it, -1 for none."""
     later = [offset for offset, delivery in log.get(partition, {}).items()
@@ -157,6 +178,14 @@ def is_found(change):
     return False
 
 
+def is_refused(deliveries):
+    try:
+        one_after_the_other(deliveries, {0: 0, 1: 0}, {0: 3, 1: 3})
+    except Wrong:
+        return True
+    return False
+
+
 def selftest():
     """The judgement finds what it is there to find."""
     missed = [name for name, change in planted_faults().items() if not is_found(change)]
@@ -164,5 +193,10 @@ def selftest():
         missed.append("that nothing is wrong")
     if first_at(log_of(placed()), 0, 1001) != 1 or first_at(log_of(placed()), 0, 1005) != -1:
         missed.append("the time of a record")
+    if below(placed(), {0: 0, 1: 1}) != [(1, 0)]:
+        missed.append("what is given again")
+    wrong_orders = placed()[::-1], placed() + placed()[:1], placed()[1:], placed()[:-1]
+    if is_refused(placed()) or not all(map(is_refused, wrong_orders)):
+        missed.append("the order of a reader")
     if missed:
         raise SystemExit(f"the judgement misses: {', '.join(missed)}")

@@ -8,7 +8,7 @@
 5. 1,000 records in each codec that is left. A and C leave.
 6. The broker is stopped and started, then killed and started. Committed offsets stand at the ends,
    the client reads everything from another process by assignment, finds records by their time, and
-   D, in the same group, sees only what is new.
+   D, in the same group, sees only what is new. With the topic its committed offsets go.
 
 Judged: every record, its key, headers, partition and order; who owned what; committed offsets
 against the ends, asked through the client and through the wire; nothing below a committed offset
@@ -20,7 +20,7 @@ import time
 
 import wire
 from processes import Consumer, Producer
-from records import NotRun, Record, Wrong, first_at, judge
+from records import NotRun, Wrong, below, first_at, judge, one_after_the_other, repeated
 
 __all__ = ["NotRun", "Play", "PARTITIONS"]
 
@@ -33,6 +33,8 @@ FIRST_JOIN_WITHIN = 12
 # A member that says goodbye is replaced at the others' next heartbeat (3 s), not at its timeout.
 LEFT_WITHIN = 15
 DOWN_SECONDS = 1.0
+# Apache Kafka takes the offsets away after its answer, Basalt before it.
+TOPIC_GONE_WITHIN = 15
 
 
 def until(what, ready, seconds=PATIENCE, detail=lambda: ""):
@@ -123,11 +125,16 @@ class Play:
             fetched = self.client.fetch(address, self.topic, ends)
             log = judge(self.sent, everything + fetched, ends)
             judge(self.sent, fetched, ends)
+            one_after_the_other(fetched, dict.fromkeys(ALL, 0), ends)
             self.say(f"{len(fetched)} records fetched{when}")
+        self.notes.append(f"{repeated(log)} sent again, "
+                          f"{len(everything) - len({d.place() for d in everything})} seen again")
         self.look_ups(log, ends)
         if self.client.has_groups:
             self.only_the_new(ends)
         self.client.more(self)
+        if self.client.has_groups:
+            self.without_topic()
         self.say("done")
 
     # Steps -----------------------------------------------------------------------------------
@@ -237,8 +244,7 @@ class Play:
             return
         ends, counts = self.settled
         for name, consumer in self.consumers.items():
-            old = [delivery.place() for delivery in consumer.deliveries[counts.get(name, 0):]
-                   if delivery.offset < ends[delivery.partition]]
+            old = below(consumer.deliveries[counts.get(name, 0):], ends)
             if old:
                 raise Wrong(f"{name} got {len(old)} records again, which were committed "
                             f"({when}): {old[:5]}; committed was {ends}")
@@ -286,17 +292,17 @@ class Play:
         self.settle("a later member")
         self.leave("D")
         self.say("D left")
-        seen = self.consumers["D"].deliveries
         now = wire.offsets(self.broker.address, self.topic)
-        self.same("offsets a later member saw",
-                  {number: list(range(ends[number], now[number])) for number in ALL},
-                  {number: sorted(delivery.offset for delivery in seen
-                                  if delivery.partition == number) for number in ALL})
+        one_after_the_other(self.consumers["D"].deliveries, ends, now)
+
+    def without_topic(self):
+        """With the topic goes what was committed in it: a new one of that name starts afresh."""
+        wire.delete(self.broker.address, self.topic)
+        none = dict.fromkeys(ALL, -1)
+        until("committed offsets of a deleted topic are gone", lambda: none == wire.committed(
+            self.broker.address, self.group, self.topic, PARTITIONS), TOPIC_GONE_WITHIN)
 
     def same(self, what, wanted, got):
         if wanted != got:
             raise Wrong(f"{what}: expected {wanted}, got {got}")
 
-
-def as_record(key, value, headers):
-    return Record(key, value, None if headers is None else [tuple(pair) for pair in headers])

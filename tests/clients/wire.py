@@ -12,7 +12,7 @@ PATIENCE = 30
 # Loading, no coordinator yet, not the coordinator, no leader, no such topic yet, timed out.
 NOT_YET = {3, 5, 6, 7, 14, 15, 16}
 METADATA, OFFSET_FETCH, FIND_COORDINATOR = 3, 9, 10
-LIST_OFFSETS, DESCRIBE_GROUPS, CREATE_TOPICS = 2, 15, 19
+LIST_OFFSETS, DESCRIBE_GROUPS, CREATE_TOPICS, DELETE_TOPICS = 2, 15, 19, 20
 EARLIEST, LATEST = -2, -1
 
 
@@ -115,6 +115,16 @@ def create(address, topic, partitions):
         answer.int32()
         for name, code, _ in answer.many(lambda: (answer.text(), answer.int16(), answer.text())):
             check(f"CreateTopics {name}", code)
+    patiently(work)
+
+
+def delete(address, topic):
+    def work():
+        body = many([text(topic)]) + struct.pack(">i", 30000)
+        answer = ask(address, DELETE_TOPICS, 1, body)
+        answer.int32()
+        for name, code in answer.many(lambda: (answer.text(), answer.int16())):
+            check(f"DeleteTopics {name}", code)
     patiently(work)
 
 

@@ -1,6 +1,7 @@
 """confluent-kafka's adapter; tests/clients/client.py has the contract.
 
-    confluent.py refusals ADDRESS TOPIC    what has to be refused, and must not end the process
+    confluent.py refusals ADDRESS TOPIC        what has to be refused, and must not end the process
+    confluent.py groups ADDRESS GROUP TOPIC    what administrators do with an empty group
 """
 import json
 import signal
@@ -147,6 +148,28 @@ def refusals(address, topic):
             raise
 
 
+def groups(address, group, topic):
+    """Listed, described, set back, deleted."""
+    admin = AdminClient({"bootstrap.servers": address})
+    listed = admin.list_consumer_groups(request_timeout=PATIENCE).result(PATIENCE)
+    if listed.errors or group not in [found.group_id for found in listed.valid]:
+        sys.exit(f"{group} is not listed: {listed.valid} {listed.errors}")
+    described = admin.describe_consumer_groups([group])[group].result(PATIENCE)
+    if described.state != ck.ConsumerGroupState.EMPTY or described.members:
+        sys.exit(f"{group} is not empty: {described.state} {described.members}")
+    wanted = ck.ConsumerGroupTopicPartitions(group, [ck.TopicPartition(topic, 1, 5)])
+    altered = admin.alter_consumer_group_offsets([wanted])[group].result(PATIENCE)
+    asked = ck.ConsumerGroupTopicPartitions(group, [ck.TopicPartition(topic, 1)])
+    found = admin.list_consumer_group_offsets([asked])[group].result(PATIENCE)
+    if [part.offset for part in found.topic_partitions] != [5]:
+        sys.exit(f"{topic} [1] was set to 5: {altered.topic_partitions} {found.topic_partitions}")
+    admin.delete_consumer_groups([group])[group].result(PATIENCE)
+    listed = admin.list_consumer_groups(request_timeout=PATIENCE).result(PATIENCE)
+    if group in [found.group_id for found in listed.valid]:
+        sys.exit(f"{group} is listed after it was deleted")
+
+
 if __name__ == "__main__":
-    steps = (version, create, produce, consume, fetch, committed, offsets, refusals)
+    steps = (version, create, produce, consume, fetch, committed, offsets, refusals,
+             groups)
     {step.__name__: step for step in steps}[sys.argv[1]](*sys.argv[2:])
