@@ -12,6 +12,7 @@ use super::ask::{
     TimeAnswer,
 };
 use super::catalog::Keeper;
+use super::cold::ColdBytes;
 use super::front::{
     AppendRefusal, AppendWait, PartitionAt, PartitionRefusal, ReadRequest, TimeItem, Touched,
     WatchItem,
@@ -87,6 +88,7 @@ pub struct Core {
     /// Wakes the upkeep of the logs.
     pub(super) upkeep: Notify,
     pub metrics: CoreMetrics,
+    pub cold: ColdBytes,
     /// Takes connections of other cores.
     pub arrivals: Arrivals,
     /// The cores the request that is being served is about.
@@ -114,6 +116,7 @@ impl Core {
             alarms: Alarms::default(),
             upkeep: Notify::default(),
             metrics: CoreMetrics::default(),
+            cold: ColdBytes::default(),
             arrivals: Arrivals::default(),
             touched: Cell::default(),
         };

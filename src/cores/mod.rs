@@ -3,14 +3,15 @@
 //! `front` is what handlers may ask, `door` the answer to it over real cores. `core` owns logs and
 //! serves asks, each log at home in a `host`; `ask` and `mesh` are the messages between cores,
 //! `gather` splits requests and joins answers; `append` and `watch` are those who wait. `jobs` runs
-//! what blocks, `catalog` keeps the catalogue on core 0, `arrivals` passes connections on, `life`
-//! starts and ends a core's tasks.
+//! what blocks, `catalog` keeps the catalogue on core 0, `arrivals` passes connections on, `cold`
+//! bounds what is read from the disk, `life` starts and ends a core's tasks.
 
 mod alarms;
 mod append;
 mod arrivals;
 mod ask;
 mod catalog;
+mod cold;
 mod core;
 mod door;
 pub mod front;
