@@ -44,6 +44,7 @@ pub struct CoreStart {
 pub async fn run(start: CoreStart) {
     let grace = Duration::from_millis(start.config.shutdown_grace_ms.unsigned_abs());
     let core = Core::new(start.parts, start.catalog);
+    core.cold.set_max(start.limits.core_held_bytes_max / 2);
     let net = CoreNet::new(start.limits, start.admission);
     let life = {
         let net = net.clone();

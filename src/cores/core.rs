@@ -10,6 +10,7 @@ use super::arrivals::Arrivals;
 use super::ask::{
     AppendAnswer, Ask, EpochAnswer, EpochItem, Item, OffsetsAnswer, ReadAnswer, TimeAnswer,
 };
+use super::cold::ColdBytes;
 use super::front::{
     AppendRefusal, AppendWait, PartitionAt, PartitionRefusal, ReadRequest, TimeItem, Touched,
     WatchItem,
@@ -101,6 +102,7 @@ pub struct Core {
     /// Wakes the upkeep of the logs.
     pub(super) upkeep: Notify,
     pub metrics: CoreMetrics,
+    pub cold: ColdBytes,
     /// Takes connections of other cores.
     pub arrivals: Arrivals,
     /// The cores the request that is being served is about.
@@ -132,6 +134,7 @@ impl Core {
             alarms: Alarms::default(),
             upkeep: Notify::default(),
             metrics: CoreMetrics::default(),
+            cold: ColdBytes::default(),
             arrivals: Arrivals::default(),
             touched: Cell::default(),
         };
