@@ -7,7 +7,8 @@
 //! When the log has gone on to a new segment the keeper writes the whole state again at its end and
 //! drops what was before, so that the catalogue never keeps an old segment from going.
 //!
-//! Gap: the tombstone of a deleted topic is kept for ever (about 100 bytes).
+//! The tombstone of a deleted topic goes when every log has said that it holds nothing of it. What
+//! a log says while the catalogue cannot be written is said again after the next start.
 
 use super::ask::{Ask, CatalogAnswer, ImageChange};
 use super::core::Core;
@@ -81,6 +82,17 @@ impl Core {
             None => drop(sender),
         }
         async move { outcome.await.unwrap_or(Err(CatalogDown)) }
+    }
+
+    /// Tells the catalogue that a log of this core holds nothing of deleted topics any more.
+    pub(super) fn tell_purged(self: &Rc<Self>, log: LogId, topics: Vec<Uuid>) {
+        let command = Command::Purged { log, topics };
+        if self.keeper.is_some() {
+            drop(self.command(command));
+            return;
+        }
+        let (reply, _) = oneshot::channel();
+        self.send(0, Ask::Catalog { command, reply });
     }
 
     /// None when this core is not the catalogue's.
