@@ -19,6 +19,10 @@ use std::time::Duration;
 
 /// Memory each ring registers: the least, since files are not read through the ring.
 const IO_MEMORY_BYTES: usize = 64 << 10;
+/// Entries of each ring. The kernel keeps the sockets that are waited for in a table whose size
+/// follows from this, and the executor has it searched whenever it goes to sleep and wakes: with
+/// glommio's 128 entries 5,000 quiet connections are searched in 8 lists, with these in 64.
+pub const RING_ENTRIES: u32 = 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
@@ -34,7 +38,8 @@ pub enum RuntimeError {
 
 fn executor(cpu: Option<usize>) -> glommio::Result<LocalExecutor, ()> {
     let placement = cpu.map_or(Placement::Unbound, Placement::Fixed);
-    LocalExecutorBuilder::new(placement).io_memory(IO_MEMORY_BYTES).make()
+    let builder = LocalExecutorBuilder::new(placement).io_memory(IO_MEMORY_BYTES);
+    builder.ring_depth(RING_ENTRIES as usize).make()
 }
 
 /// Why the process is to end.

@@ -6,6 +6,7 @@
 
 mod broker;
 mod cases;
+mod connections;
 mod error;
 mod flood;
 mod groups;
@@ -71,6 +72,9 @@ struct Cli {
     /// Commits of the flood.
     #[arg(long, default_value_t = 10_000_000)]
     commits: u64,
+    /// Connections that do nothing.
+    #[arg(long, default_value_t = 5_000)]
+    connections: usize,
     /// Writes the report there as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -101,6 +105,10 @@ enum Case {
     Flood,
     /// How soon a new group and its second member have records.
     FirstRecord,
+    /// Memory and CPU of connections that do nothing.
+    IdleConnections,
+    /// Two producers find their cores behind one address.
+    Follow,
 }
 
 fn main() -> ExitCode {
@@ -165,7 +173,16 @@ fn own_broker(cli: &Cli, tool: &tool::Tool) -> Result<Report, PerfError> {
     if wanted(cli, Case::Flood) {
         report.merge(flood::flood(&starter, cli.commits)?)?;
     }
-    let others = |case: &Case| !matches!(case, Case::Idle | Case::Stalls | Case::Flood);
+    for _ in 0..cli.rounds {
+        if wanted(cli, Case::IdleConnections) {
+            report.merge(connections::idle(&starter, cli.connections)?)?;
+        }
+        if wanted(cli, Case::Follow) {
+            report.merge(connections::follow(&starter, tool, cli.large)?)?;
+        }
+    }
+    let own = [Case::Idle, Case::Stalls, Case::Flood, Case::IdleConnections, Case::Follow];
+    let others = |case: &Case| !own.contains(case);
     if cli.cases.is_empty() || cli.cases.iter().any(others) {
         let data = starter.data_dir()?;
         let broker = starter.start(data.path())?;

@@ -370,7 +370,7 @@ impl GroupMachine {
                 self.looked_through = last.cloned();
                 break;
             }
-            looked_at += 1 + group.offsets.len();
+            looked_at += 1 + group.offsets.len() + group.live.members();
             expire_group(id, group, turn);
             last = Some(id);
         }
@@ -455,4 +455,25 @@ fn expire_group(id: &str, group: &Group, turn: &mut Turn<'_>) {
 fn offset_record(group: &str, place: Place, value: Option<StoredOffset>) -> GroupRecord {
     let (topic, partition) = place;
     GroupRecord::Offset { group: group.to_string(), topic, partition, value }
+}
+
+#[cfg(test)]
+impl GroupMachine {
+    /// All durable state, by group.
+    pub fn durable(&self) -> Vec<(String, String)> {
+        let state = |(id, group): (&Arc<str>, &Group)| {
+            (id.to_string(), format!("{:?} {:?}", group.stored, group.offsets))
+        };
+        let is_durable =
+            |(_, group): &(_, &Group)| group.stored.is_some() || !group.offsets.is_empty();
+        self.groups.iter().filter(is_durable).map(state).collect()
+    }
+
+    pub fn stored(&self, group: &str) -> Option<&StoredGroup> {
+        self.groups.get(group)?.stored.as_ref()
+    }
+
+    pub fn committed(&self, group: &str, topic: &str, partition: i32) -> Option<&StoredOffset> {
+        self.groups.get(group)?.offsets.get(topic, partition)
+    }
 }

@@ -22,6 +22,10 @@ mod record_test;
 #[cfg(test)]
 mod script;
 #[cfg(test)]
+mod sim;
+#[cfg(test)]
+mod sim_client;
+#[cfg(test)]
 mod static_test;
 
 pub use machine::{Counts, GroupMachine, GroupTimer};

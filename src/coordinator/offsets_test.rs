@@ -154,14 +154,17 @@ fn offsets_of_a_simple_group_expire_after_their_commit() {
 #[test]
 fn offsets_of_a_group_expire_after_it_became_empty() {
     let mut script = Script::new();
-    let ids = script.stable(1);
-    script.commit(session(&ids[0], 1), vec![offset("t", 0, 1)]).unwrap();
-    for _ in 0..10 * 24 * 360 {
-        script.tick(10_000 - 1);
-        script.heartbeat(&ids[0], 1).unwrap();
+    let to = script.send_join(Join { session_timeout_ms: 1_800_000, ..join() });
+    script.tick(3_000);
+    let id = script.joined(to).member;
+    script.assign(&id, 1, vec![]).unwrap();
+    script.commit(session(&id, 1), vec![offset("t", 0, 1)]).unwrap();
+    for _ in 0..10 * 48 {
+        script.tick(1_799_999);
+        script.heartbeat(&id, 1).unwrap();
     }
     assert_eq!(script.offsets().len(), 1, "it has members");
-    script.leave(vec![Leaving { member: ids[0].clone(), instance: None }]);
+    script.leave(vec![Leaving { member: id, instance: None }]);
     script.restart();
     script.tick(7 * DAY_MS - 600_000);
     assert_eq!(script.offsets().len(), 1);
@@ -291,7 +294,6 @@ fn offsets_of_topics_that_are_gone_are_forgotten_in_all_groups() {
     script.restart();
     assert_eq!(script.machine.topics(), [new].into());
     assert_eq!(script.offsets(), [(("u").to_string(), 0, 3)]);
-    let _ = GROUP;
 }
 
 #[test]

@@ -43,6 +43,7 @@ pub const CATALOG_SETTINGS: PartitionSettings = PartitionSettings {
     retention_ms: None,
     retention_bytes: None,
     internal: true,
+    compaction: None,
 };
 
 /// What a topic's configuration means to a log.

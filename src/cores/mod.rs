@@ -3,8 +3,8 @@
 //! `front` is what handlers may ask, `door` the answer to it over real cores. `core` owns logs and
 //! serves asks, each log at home in a `host`; `ask` and `mesh` are the messages between cores,
 //! `gather` splits requests and joins answers; `append` and `watch` are those who wait. `jobs` runs
-//! what blocks, `machines` is where state machines live, `catalog` and `groups` are those there are,
-//! `arrivals` passes connections on, `life` starts and ends a core's tasks.
+//! what blocks, `machines` is where state machines live, `catalog` and `groups` are those there
+//! are, `arrivals` passes connections on, `life` starts and ends a core's tasks.
 
 mod alarms;
 mod append;

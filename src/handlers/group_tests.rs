@@ -614,7 +614,7 @@ fn a_request_is_handed_over_before_its_answer_is_there() {
     assert_eq!(bench.model.asked().len(), 1);
     let beat: HeartbeatResponse =
         bench.ask(Api::Heartbeat, 4, &HeartbeatRequest::default().with_group_id(id("g")));
-    assert_eq!(beat.error_code, 16);
+    assert_eq!(beat.error_code, 25);
     release.send(()).unwrap();
     let Some(Finish::Reply(reply)) = block_on(poll_once(&mut joining)) else { panic!("waits") };
     assert_eq!(body::<JoinGroupResponse>(Api::JoinGroup, 9, reply).error_code, 14);

@@ -25,9 +25,13 @@ mod leave_group;
 mod list_groups;
 mod list_offsets;
 mod lookup;
+#[cfg(test)]
+mod member_tests;
 mod metadata;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod model_groups;
 mod offset_commit;
 mod offset_fetch;
 mod offset_for_leader_epoch;

@@ -1,8 +1,10 @@
 //! A model of the cores for handler tests: partitions are vectors of batches, nothing blocks.
 //!
 //! Time stands still but for `advance`, which also fires the timers; `watch` and `timer` resolve
-//! when a test makes them. The catalogue behind it is the real state machine.
+//! when a test makes them. The catalogue and the coordinators behind it are the real machines; to
+//! coordinators the answers of a script can be given instead.
 
+use super::model_groups::ModelGroups;
 use super::{Client, Cluster, Finish, Handlers, Outcome, Pending};
 use crate::catalog::{Answer, CatalogImage, Command, Machine, Rules};
 use crate::config::describe::Node;
@@ -50,7 +52,8 @@ pub struct Model {
     ids: Cell<u128>,
     /// While set, appends are blocked.
     blocked: RefCell<Option<oneshot::Receiver<()>>>,
-    /// What the coordinators were asked, and what they will answer: refusals when nothing is left.
+    groups: RefCell<ModelGroups>,
+    /// What the coordinators were asked, and what they will answer instead of deciding themselves.
     asked: RefCell<Vec<GroupItem>>,
     answers: RefCell<VecDeque<GroupAnswer>>,
     /// While set, the next answers of coordinators are held.
@@ -80,6 +83,7 @@ impl Bench {
             watchers: RefCell::default(),
             ids: Cell::new(0),
             blocked: RefCell::default(),
+            groups: RefCell::new(ModelGroups::new(config.group_limits())),
             asked: RefCell::default(),
             answers: RefCell::default(),
             held: RefCell::default(),
@@ -167,6 +171,7 @@ impl Model {
         let due = |(at, _): &mut (i64, _)| *at <= self.now.get();
         let fired: Vec<_> = self.timers.borrow_mut().extract_if(.., due).collect();
         fired.into_iter().for_each(|(_, timer)| fire(timer));
+        self.groups.borrow_mut().fire(self.now.get());
     }
 
     /// Blocks the next append until the sender is used.
@@ -184,6 +189,13 @@ impl Model {
     /// What the coordinators were asked since the last call.
     pub fn asked(&self) -> Vec<GroupItem> {
         self.asked.take()
+    }
+
+    fn decide(&self, item: GroupItem) -> Later<GroupAnswer> {
+        match self.answers.borrow_mut().pop_front() {
+            Some(answer) => Box::pin(std::future::ready(answer)),
+            None => Box::pin(self.groups.borrow_mut().ask(item, self.now.get())),
+        }
     }
 
     /// Holds the next answers of coordinators until the sender is used.
@@ -372,18 +384,18 @@ impl Cores for Model {
     }
 
     fn groups(&self, items: Vec<GroupItem>) -> Later<Vec<GroupAnswer>> {
-        let next = |_: &GroupItem| {
-            let answer = self.answers.borrow_mut().pop_front();
-            answer.unwrap_or(Err(CoordinatorRefusal::NotHere))
-        };
-        let answers: Vec<GroupAnswer> = items.iter().map(next).collect();
-        self.asked.borrow_mut().extend(items);
+        self.asked.borrow_mut().extend(items.iter().cloned());
+        let answers: Vec<Later<GroupAnswer>> = items.into_iter().map(|i| self.decide(i)).collect();
         let held = self.held.borrow_mut().take();
         Box::pin(async move {
             if let Some(held) = held {
                 fired(held).await;
             }
-            answers
+            let mut all = Vec::with_capacity(answers.len());
+            for answer in answers {
+                all.push(answer.await);
+            }
+            all
         })
     }
 }

@@ -138,13 +138,11 @@ impl Budget {
         }
     }
 
-    /// Whether a connection has had the reserve for longer than a peer may take for anything.
-    pub fn overstays(&self, control: &Control, limits: &Limits, now_ms: u64) -> bool {
-        self.reserve.get().is_some_and(|reserve| {
-            let receives = control.held.get().pending == 0;
-            let waited_ms = now_ms.saturating_sub(reserve.since_ms);
-            reserve.id == control.id && receives && waited_ms > limits.stalled_ms
-        })
+    /// The connection that has had the reserve for longer than a peer may take for anything.
+    pub fn overstays(&self, limits: &Limits, now_ms: u64) -> Option<u64> {
+        let reserve = self.reserve.get()?;
+        let waited_ms = now_ms.saturating_sub(reserve.since_ms);
+        (waited_ms > limits.stalled_ms).then_some(reserve.id)
     }
 
     /// Looks after those in line whose share has grown without anyone letting go of bytes.
@@ -200,4 +198,82 @@ fn within_own(own: Held, limits: &Limits) -> bool {
 fn wake(control: Rc<Control>) {
     control.queued.set(false);
     control.wake();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: fn() -> Limits = || Limits {
+        held_bytes_max: 1_000,
+        core_held_bytes_max: 2_000,
+        pending_max: 3,
+        ..Limits::default()
+    };
+
+    fn joined(budget: &Budget, count: u64) -> Vec<Rc<Control>> {
+        (0..count).for_each(|_| budget.joined());
+        (0..count).map(|id| Rc::new(Control::new(id, 0))).collect()
+    }
+
+    fn receives(budget: &Budget, control: &Control, bytes: usize) {
+        budget.change(control, &LIMITS(), |held| held.input_bytes += bytes);
+    }
+
+    #[test]
+    fn the_reserve_goes_to_those_in_line_and_not_to_who_asks_again() {
+        let (budget, limits) = (Budget::default(), LIMITS());
+        let all = joined(&budget, 4);
+        let may = |at: usize| budget.may_receive(&all[at], &limits);
+        // A share is 250; the fourth holds next to nothing and is never in the line.
+        (0..3).for_each(|at| receives(&budget, &all[at], 400));
+        receives(&budget, &all[3], 10);
+        assert!(may(3), "within its share");
+        assert!(may(0), "the first takes the reserve");
+        assert!(!may(1) && !may(2));
+        assert!(may(0), "and keeps it");
+        budget.change(&all[0], &limits, |held| {
+            (held.input_bytes, held.request_bytes) =
+                (held.input_bytes - 400, held.request_bytes + 400);
+            held.pending += 1;
+        });
+        assert!(!may(0), "one request at a time");
+        budget.change(&all[0], &limits, |held| {
+            (held.input_bytes, held.request_bytes) =
+                (held.input_bytes + 400, held.request_bytes - 400);
+            held.pending -= 1;
+        });
+        budget.release(&all[0], &limits);
+        assert!(!may(0), "the line has it");
+        assert!(may(1) && !may(2));
+        budget.left(&all[1], &limits);
+        assert!(may(0) && may(2), "below the first half again");
+        assert!(budget.waiting.borrow().is_empty(), "both were woken");
+        receives(&budget, &all[3], 400);
+        assert!(may(2) && !may(0));
+        assert_eq!(budget.overstays(&limits, limits.stalled_ms + 1), Some(2));
+        [0, 2, 3].iter().for_each(|at| budget.left(&all[*at], &limits));
+        assert_eq!(budget.held(), Held::default());
+        assert!(budget.waiting.borrow().is_empty() && budget.reserve.get().is_none());
+    }
+
+    #[test]
+    fn beyond_its_own_budget_a_connection_has_one_request_at_a_time() {
+        let (budget, limits) = (Budget::default(), LIMITS());
+        let one = &joined(&budget, 1)[0];
+        receives(&budget, one, 5_000);
+        assert!(budget.may_receive(one, &limits), "the request it is about to complete");
+        budget.change(one, &limits, |held| held.input_bytes -= 5_000);
+        for (held, may) in [
+            (Held { pending: 2, request_bytes: 900, ..Held::default() }, true),
+            (Held { pending: 3, request_bytes: 900, ..Held::default() }, false),
+            (Held { pending: 1, request_bytes: 900, input_bytes: 100, ..Held::default() }, false),
+            (Held { reply_bytes: 1_000, ..Held::default() }, false),
+            (Held { reply_bytes: 999, ..Held::default() }, true),
+        ] {
+            one.held.set(held);
+            assert_eq!(budget.may_take(one, &limits), may, "{held:?}");
+            assert_eq!(budget.may_receive(one, &limits), may, "{held:?}");
+        }
+    }
 }

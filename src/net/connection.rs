@@ -265,13 +265,17 @@ impl<S: Service> Connection<S> {
             self.took = false;
             self.net.answered(control);
         }
+        let mut begins = false;
         match self.receiving && !self.input.is_empty() {
-            true => control.sending.owed(now_ms),
+            true => begins |= control.sending.owed(now_ms),
             false => control.sending.settled(),
         }
         match self.output.is_empty() {
             true => control.taking.settled(),
-            false => control.taking.owed(now_ms),
+            false => begins |= control.taking.owed(now_ms),
+        }
+        if begins {
+            self.net.watch(control);
         }
     }
 
@@ -295,6 +299,7 @@ impl<S: Service> Connection<S> {
             self.affinity.moved();
         } else if self.affinity.presses() && since_ms.get().is_none() {
             since_ms.set(Some(self.net.now_ms()));
+            self.net.watch(&self.control);
         }
         None
     }

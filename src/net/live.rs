@@ -8,7 +8,8 @@ use super::budget::{Budget, Held};
 use super::frame::BufferPool;
 use super::progress::Progress;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,6 +21,10 @@ const LANDING_BYTES: usize = 16 << 10;
 const GREETING_BYTES: usize = 64 << 10;
 /// How long a connection that waits for its last answers before a move takes no requests.
 const MOVE_PATIENCE_MS: u64 = 1_000;
+/// The sweep looks at each connection this often at least.
+const LOOK_WITHIN_MS: u64 = 60_000;
+/// How soon the sweep looks again at a connection that it cannot close yet.
+const RECHECK_MS: u64 = 1;
 /// Connections turned away are a line in the log at most this often.
 const REFUSAL_TOLD_MS: u64 = 10_000;
 
@@ -121,6 +126,8 @@ pub(super) struct Control {
     pub taking: Progress,
     /// Since when no requests are taken for the sake of a move to another core.
     pub moving_since_ms: Cell<Option<u64>>,
+    /// When the sweep looks at it next.
+    due_ms: Cell<u64>,
     pub held: Cell<Held>,
     /// In the line for the budget.
     pub queued: Cell<bool>,
@@ -136,7 +143,7 @@ enum Overdue {
 }
 
 impl Control {
-    fn new(id: u64, now_ms: u64) -> Control {
+    pub fn new(id: u64, now_ms: u64) -> Control {
         Control {
             id,
             order: Cell::new(Order::Run),
@@ -147,6 +154,7 @@ impl Control {
             sending: Progress::default(),
             taking: Progress::default(),
             moving_since_ms: Cell::new(None),
+            due_ms: Cell::new(u64::MAX),
             held: Cell::default(),
             queued: Cell::new(false),
         }
@@ -178,8 +186,7 @@ impl Control {
     fn overdue(&self, now_ms: u64, limits: &Limits) -> Option<Overdue> {
         let quiet_ms = now_ms.saturating_sub(self.active_ms.get());
         let held = self.held.get();
-        let begins = self.greeted.get() || held.input_bytes > GREETING_BYTES;
-        if !begins && now_ms.saturating_sub(self.opened_ms) > limits.setup_ms {
+        if !self.has_begun() && now_ms.saturating_sub(self.opened_ms) > limits.setup_ms {
             Some(Overdue::Silent)
         } else if self.sending.is_stalled(now_ms, limits.stalled_ms) {
             Some(Overdue::SendsTooSlowly)
@@ -190,6 +197,24 @@ impl Control {
         } else {
             None
         }
+    }
+
+    fn has_begun(&self) -> bool {
+        self.greeted.get() || self.held.get().input_bytes > GREETING_BYTES
+    }
+
+    /// The first moment at which it could be overdue, or move too slowly, as things stand.
+    fn next_due_ms(&self, limits: &Limits) -> u64 {
+        let setup_ms = self.opened_ms.saturating_add(limits.setup_ms);
+        let moves_ms = |since_ms: u64| since_ms.saturating_add(MOVE_PATIENCE_MS);
+        let times = [
+            (!self.has_begun()).then_some(setup_ms),
+            self.sending.due_ms(limits.stalled_ms),
+            self.taking.due_ms(limits.stalled_ms),
+            self.moving_since_ms.get().map(moves_ms),
+            Some(self.active_ms.get().saturating_add(limits.idle_ms)),
+        ];
+        times.into_iter().flatten().min().unwrap_or(u64::MAX).saturating_add(1)
     }
 
     /// Whether the last answers before a move let others wait for too long.
@@ -209,6 +234,9 @@ pub struct CoreNet {
     budget: Budget,
     admission: Arc<Admission>,
     live: RefCell<BTreeMap<u64, Rc<Control>>>,
+    /// When the sweep looks at which connection, the next on top. Thousands that are idle are not
+    /// looked at each second.
+    dues: RefCell<BinaryHeap<Reverse<(u64, u64)>>>,
     next_id: Cell<u64>,
     now_ms: Cell<u64>,
     draining: Cell<bool>,
@@ -226,6 +254,7 @@ impl CoreNet {
             budget: Budget::default(),
             admission,
             live: RefCell::default(),
+            dues: RefCell::default(),
             next_id: Cell::new(0),
             now_ms: Cell::new(0),
             draining: Cell::new(false),
@@ -252,22 +281,63 @@ impl CoreNet {
     /// called about once a second.
     pub fn sweep(&self, now_ms: u64) {
         self.now_ms.set(now_ms);
-        for control in self.live.borrow().values() {
-            let mut overdue = control.overdue(now_ms, &self.limits);
-            if self.budget.overstays(control, &self.limits, now_ms) {
-                overdue = overdue.or(Some(Overdue::SendsTooSlowly));
+        while let Some(control) = self.next_due(now_ms) {
+            if let Some(why) = control.overdue(now_ms, &self.limits) {
+                self.close_overdue(&control, why);
+                continue;
             }
-            if let Some(why) = overdue {
-                if control.order() != Order::Close {
-                    tracing::debug!(connection = control.id, ?why, "closing a connection");
-                    self.count(|counters| counters.overdue += 1);
-                }
-                control.give(Order::Close);
-            } else if control.moves_too_slowly(now_ms) {
+            if control.moves_too_slowly(now_ms) {
                 control.wake();
+            }
+            // Idle for long with a request that waits: looked at again a little later.
+            let due_ms = control.next_due_ms(&self.limits).max(now_ms.saturating_add(RECHECK_MS));
+            self.look_at(&control, due_ms);
+        }
+        if let Some(id) = self.budget.overstays(&self.limits, now_ms) {
+            let control = self.live.borrow().get(&id).cloned();
+            if let Some(control) = control.filter(|control| control.held.get().pending == 0) {
+                self.close_overdue(&control, Overdue::SendsTooSlowly);
             }
         }
         self.budget.sweep(&self.limits, now_ms);
+    }
+
+    /// The next live connection whose time has come.
+    fn next_due(&self, now_ms: u64) -> Option<Rc<Control>> {
+        let mut dues = self.dues.borrow_mut();
+        loop {
+            let Reverse((due_ms, id)) = *dues.peek().filter(|next| next.0 .0 <= now_ms)?;
+            dues.pop();
+            let live = self.live.borrow();
+            // Another time may have been set meanwhile.
+            let control = live.get(&id).filter(|control| control.due_ms.get() == due_ms);
+            if let Some(control) = control {
+                control.due_ms.set(u64::MAX);
+                return Some(control.clone());
+            }
+        }
+    }
+
+    fn look_at(&self, control: &Control, due_ms: u64) {
+        // So that times given up do not pile up until a day that is far off.
+        let due_ms = due_ms.min(self.now_ms.get().saturating_add(LOOK_WITHIN_MS));
+        if due_ms < control.due_ms.get() {
+            control.due_ms.set(due_ms);
+            self.dues.borrow_mut().push(Reverse((due_ms, control.id)));
+        }
+    }
+
+    /// A connection has something new to be watched for.
+    pub(super) fn watch(&self, control: &Control) {
+        self.look_at(control, control.next_due_ms(&self.limits));
+    }
+
+    fn close_overdue(&self, control: &Control, why: Overdue) {
+        if control.order() != Order::Close {
+            tracing::debug!(connection = control.id, ?why, "closing a connection");
+            self.count(|counters| counters.overdue += 1);
+        }
+        control.give(Order::Close);
     }
 
     /// Takes no further requests; connections close once theirs are answered.
@@ -363,6 +433,7 @@ impl CoreNet {
         self.next_id.set(id + 1);
         let control = Rc::new(Control::new(id, self.now_ms.get()));
         self.live.borrow_mut().insert(id, control.clone());
+        self.watch(&control);
         self.budget.joined();
         control
     }

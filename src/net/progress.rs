@@ -17,12 +17,19 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// The peer owes something from now on, if it did not before.
-    pub fn owed(&self, now_ms: u64) {
-        if self.since_ms.get().is_none() {
+    /// The peer owes something from now on. Whether it did not before.
+    pub fn owed(&self, now_ms: u64) -> bool {
+        let begins = self.since_ms.get().is_none();
+        if begins {
             self.bytes.set(0);
             self.since_ms.set(Some(now_ms));
         }
+        begins
+    }
+
+    /// When the stretch is over that runs.
+    pub fn due_ms(&self, stalled_ms: u64) -> Option<u64> {
+        self.since_ms.get().map(|since_ms| since_ms.saturating_add(stalled_ms))
     }
 
     /// Nothing is owed, or not by the peer.

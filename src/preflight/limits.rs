@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 
 use super::Refusal;
+use crate::runtime::RING_ENTRIES;
 
 /// What glommio asks for.
 pub(super) const MEMLOCK_BYTES_MIN: u64 = 512 << 10;
@@ -15,8 +16,6 @@ const MEMLOCK_BYTES_WANTED: u64 = 8 << 20;
 const NOFILE_MAX: u64 = 1 << 20;
 /// Files a broker needs beside its connections: segments, rings, event descriptors.
 const NOFILE_OWN: u64 = 1024;
-/// The depth glommio gives a ring.
-const RING_ENTRIES: u32 = 128;
 
 /// Asks for one ring as the executors will, and for the operations they use.
 pub(super) fn check_ring() -> Result<(), Refusal> {

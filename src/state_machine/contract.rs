@@ -102,7 +102,8 @@ pub enum IfRefused {
     /// Its soft state took the records for granted: it is loaded anew.
     #[default]
     Reload,
-    /// It is as if the step had not been.
+    /// It is as if the step had not been. Its timers count all the same: a timer that fired is
+    /// gone and is set again by the step it caused.
     Stay,
 }
 

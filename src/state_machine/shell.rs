@@ -309,8 +309,8 @@ impl<M: Machine> Shell<M> {
         catch_unwind(replay).map_err(|_| ())
     }
 
-    /// A machine that broke one of its own rules cannot be trusted: what it has in memory goes, what
-    /// is kept is read anew.
+    /// A machine that broke one of its own rules cannot be trusted: what it has in memory goes,
+    /// what is kept is read anew.
     fn panicked(self: &Rc<Self>) {
         tracing::error!(machine = self.host.name(), "a state machine panicked and is loaded anew");
         self.load();

@@ -43,10 +43,8 @@ impl Classic {
                 self.touch(&id, turn);
             }
         }
-        if !self.unsynced.is_empty() {
-            self.unsynced.clear();
-            turn.end_timer(GroupTimer::Syncs { group: self.id.clone() });
-        }
+        self.unsynced.clear();
+        turn.end_timer(GroupTimer::Syncs { group: self.id.clone() });
         self.enter(Phase::Preparing(Preparing::Again), turn);
         if self.has_all() {
             self.complete(turn);
