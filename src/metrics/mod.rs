@@ -125,6 +125,10 @@ pub struct Snapshot {
     /// By API.
     pub requests: Vec<(&'static str, u64)>,
     pub logs: Vec<LogCounts>,
+    /// Of the coordinators on this core.
+    pub groups: u64,
+    pub group_members: u64,
+    pub committed_offsets: u64,
     pub stalls: Times,
     pub syncs: Times,
     pub slices: Times,

@@ -25,7 +25,7 @@ impl Family<'_> {
 pub fn prometheus(cores: &[Snapshot]) -> String {
     let mut out = String::new();
     type Number = fn(&Snapshot) -> u64;
-    let numbers: [(&str, &str, &str, Number); 10] = [
+    let numbers: [(&str, &str, &str, Number); 13] = [
         ("basalt_connections", "gauge", "Live connections.", |core| core.connections),
         ("basalt_connections_accepted_total", "counter", "Connections taken.", |c| c.accepted),
         ("basalt_connections_refused_total", "counter", "Connections over a limit.", |c| c.refused),
@@ -39,6 +39,11 @@ pub fn prometheus(cores: &[Snapshot]) -> String {
         }),
         ("basalt_requests_pending", "gauge", "Requests without an answer.", |core| core.pending),
         ("basalt_received_bytes_total", "counter", "Bytes from clients.", |core| core.bytes_in),
+        ("basalt_groups", "gauge", "Consumer groups.", |core| core.groups),
+        ("basalt_group_members", "gauge", "Members of groups.", |core| core.group_members),
+        ("basalt_committed_offsets", "gauge", "Partitions with an offset of a group.", |core| {
+            core.committed_offsets
+        }),
         ("basalt_sent_bytes_total", "counter", "Bytes to clients.", |core| core.bytes_out),
     ];
     for (name, kind, meaning, number) in numbers {
