@@ -309,8 +309,9 @@ impl World {
         for (to, output) in step.replies {
             assert!(self.asked.contains_key(&to), "an answer to nobody: {output:?}");
             assert!(self.outbox.iter().all(|held| held.1 != to), "answered twice: {output:?}");
-            let member = match &output {
-                GroupOutput::Join(Ok(joined)) => &joined.member,
+            let member = match (&self.asked[&to].request, &output) {
+                (_, GroupOutput::Join(Ok(joined))) => &joined.member,
+                (GroupRequest::Sync(sync), _) => &sync.session.member,
                 _ => &self.clients[self.asked[&to].client].member,
             };
             self.heard.insert(member.clone(), self.now_ms);
@@ -396,19 +397,19 @@ impl World {
                 self.saw("topic made anew");
                 assert!(!self.machine.topics().contains(&old), "it is forgotten");
             }
-            3 => {
-                // Everybody is away for so long that offsets expire.
-                if self.rng.one_in(3) {
-                    self.queue.retain(|_, event| !matches!(event, Event::Wake { .. }));
-                    for client in 0..self.clients.len() {
-                        self.clients[client].crash();
-                        let in_ms = 90_000 + self.rng.below(10_000);
-                        self.after(in_ms, Event::Wake { client });
-                    }
-                    self.saw("all away");
-                }
-            }
+            3 if self.rng.one_in(3) => self.send_all_away(),
             _ => {}
+        }
+    }
+
+    /// Everybody is away for so long that offsets expire.
+    fn send_all_away(&mut self) {
+        self.saw("all away");
+        self.queue.retain(|_, event| !matches!(event, Event::Wake { .. }));
+        for client in 0..self.clients.len() {
+            self.clients[client].crash();
+            let in_ms = 90_000 + self.rng.below(10_000);
+            self.after(in_ms, Event::Wake { client });
         }
     }
 
