@@ -17,6 +17,7 @@ use super::jobs::Lanes;
 use super::watch::Watch;
 use crate::catalog::{Answer, CatalogImage, Command};
 use futures_channel::oneshot;
+use futures_lite::future::yield_now;
 use glommio::timer::Timer;
 use shard::ids::{LeaderEpoch, LogId, Offset, Timestamp};
 use shard::log::SideError;
@@ -115,11 +116,11 @@ impl Cores for Door {
             |core, items| core.read(request(items)),
             |items, reply| Ask::Read { ask: request(items), reply },
         );
-        let lanes = self.0.lanes.clone();
+        let core = self.0.clone();
         Box::pin(async move {
             let mut data = Vec::new();
             for answer in gather.await {
-                data.push(fetch(answer, &lanes).await);
+                data.push(fetch(answer, &core).await);
             }
             data
         })
@@ -293,13 +294,18 @@ impl Future for Appends {
 }
 
 /// Turns a plan into data; what is not warm is read by a worker.
-async fn fetch(answer: ReadAnswer, lanes: &Lanes) -> Result<ReadData, PartitionRefusal> {
+async fn fetch(answer: ReadAnswer, core: &Core) -> Result<ReadData, PartitionRefusal> {
     let plan = answer?;
     let mut slices: Vec<Slice> = plan.slices.into_iter().map(Slice::Warm).collect();
     if let Some(cold) = plan.cold {
-        match lanes.work(move || cold.run()).await {
+        // A request behind others is polled again when it is its turn to be answered: a client that
+        // is many fetches ahead has one of them read, and not all.
+        yield_now().await;
+        let counted = core.cold.take(cold.bytes_max());
+        let cold = cold.at_most(counted.bytes());
+        match core.lanes.work(move || cold.run()).await {
             Ok(Ok(bytes)) if bytes.is_empty() => {}
-            Ok(Ok(bytes)) => slices.push(Slice::Cold(bytes)),
+            Ok(Ok(bytes)) => slices.push(Slice::Cold(counted.hold(bytes))),
             Ok(Err(error)) => {
                 tracing::error!(%error, "a fetch could not be read");
                 return Err(PartitionRefusal::Unreadable);

@@ -12,8 +12,8 @@
 //! Example: of 512 MiB, 256 are free for all. With 1,000 connections a share is 256 KiB: when the
 //! first half is used up, requests of up to that size go on as before, larger ones one by one.
 //!
-//! Gaps: what a request decodes to, and what workers read for an answer that is not made yet, is
-//! counted nowhere.
+//! Gap: what a request decodes to is counted nowhere. What workers read for an answer that is not
+//! made yet has a bound of its own, in `cores::cold`.
 
 use super::frame::READ_BYTES_MIN;
 use super::live::{Control, Limits};

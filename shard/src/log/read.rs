@@ -274,6 +274,15 @@ fn as_cold(error: IndexError) -> ColdError {
 }
 
 impl ColdRead {
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Lowers how much is read; the first batch stays whole where it was to be.
+    pub fn at_most(self, bytes_max: usize) -> ColdRead {
+        ColdRead { bytes_max: bytes_max.min(self.bytes_max), ..self }
+    }
+
     /// Reads the batches. Blocks; the bytes are whole batches in offset order.
     pub fn run(self) -> Result<Bytes, ColdError> {
         let file = self.disk.open(&self.segment)?;
