@@ -17,7 +17,6 @@ use kafka_protocol::messages::{
 };
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::message::Message;
-use rdkafka::{Offset, TopicPartitionList};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -83,41 +82,6 @@ fn two_members_share_and_the_one_left_gets_all() {
     poll_until(&[&first], &mut seen, |seen| seen.len() == 1_100);
     for (place, count) in before {
         assert_eq!(seen[&place], count, "{place:?} came again");
-    }
-}
-
-#[test]
-fn committed_offsets_outlive_restarts_and_kills() {
-    if only_own("committed_offsets_outlive_restarts_and_kills") {
-        return;
-    }
-    let mut broker = Broker::start();
-    let (topic, group) = (topic("committed"), topic("group"));
-    create_topic(&broker.address, &topic, PARTITIONS, &[]);
-    let mut expect = BTreeMap::new();
-    for round in 0..4 {
-        let consumer: BaseConsumer =
-            config(&broker.address, &[("group.id", &group)]).create().expect("a consumer");
-        let mut offsets = TopicPartitionList::new();
-        for partition in round..PARTITIONS {
-            let offset = i64::from(round * 100 + partition);
-            let at = Offset::Offset(offset);
-            offsets.add_partition_offset(&topic, partition, at).expect("an offset");
-            expect.insert(partition, offset);
-        }
-        consumer.commit(&offsets, CommitMode::Sync).expect("a commit");
-        if round % 2 == 0 {
-            broker.restart();
-        } else {
-            broker.kill_and_restart();
-        }
-        let mut asked = TopicPartitionList::new();
-        asked.add_partition_range(&topic, 0, PARTITIONS - 1);
-        let found = consumer.committed_offsets(asked, PATIENCE).expect("an answer");
-        for (partition, offset) in &expect {
-            let seen = found.find_partition(&topic, *partition).expect("a partition").offset();
-            assert_eq!(seen, Offset::Offset(*offset), "partition {partition} in round {round}");
-        }
     }
 }
 
@@ -253,22 +217,6 @@ fn a_static_member_comes_back_without_a_rebalance() {
     assert_eq!(after.sync(&[]), Ok("all".into()));
     assert_eq!(after.heartbeat(), 0);
     assert_eq!(before.heartbeat(), FENCED_INSTANCE_ID);
-}
-
-#[test]
-fn offsets_go_with_their_topic() {
-    let broker = Broker::with(&NO_DELAY);
-    let (topic, group) = (topic("again"), topic("group"));
-    create_topic(&broker.address, &topic, 1, &[]);
-    let mut simple = Member::new(&broker, &group);
-    assert_eq!(simple.commit(&topic, 7), 0);
-    let groups = [group];
-    assert_eq!(committed(&mut simple.wire, &groups, &topic), [7]);
-    assert_eq!(delete_topic(&broker.address, &topic), Ok(()));
-    create_topic(&broker.address, &topic, 1, &[]);
-    assert_eq!(committed(&mut simple.wire, &groups, &topic), [-1]);
-    assert_eq!(simple.commit(&topic, 3), 0);
-    assert_eq!(committed(&mut simple.wire, &groups, &topic), [3]);
 }
 
 /// Whoever deletes the topic of the groups deletes the groups, and nothing else: the next to look
