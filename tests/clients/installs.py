@@ -97,7 +97,7 @@ def java(artifact, version):
     def work(folder):
         pom = folder / "pom.xml"
         pom.write_text(POM.format(artifact=artifact, version=version))
-        install(["mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies",
+        install(["mvn", "-q", "-B", "-U", "-f", pom, "dependency:copy-dependencies",
                  f"-DoutputDirectory={folder}"])
     folder = once(f"{artifact}-{version}", work)
     return ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
