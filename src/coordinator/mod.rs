@@ -9,6 +9,7 @@ mod machine;
 mod offsets;
 mod record;
 mod request;
+mod sweep;
 mod wire;
 
 #[cfg(test)]

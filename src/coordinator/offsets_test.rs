@@ -273,6 +273,41 @@ fn expiry_goes_through_many_offsets_in_slices() {
 }
 
 #[test]
+fn a_group_of_many_offsets_expires_over_several_rounds() {
+    let mut script = Script::with(|limits| limits.offsets_max = 10_000);
+    let offsets = (0..10_000).map(|partition| offset("t", partition, 1)).collect();
+    script.commit(simple(), offsets).unwrap();
+    script.tick(7 * DAY_MS);
+    let left = |script: &mut Script| script.machine.counts().offsets;
+    assert_eq!(left(&mut script), 10_000 - 4_096);
+    script.tick(600_000);
+    assert_eq!(left(&mut script), 10_000 - 2 * 4_096);
+    script.tick(600_000);
+    assert_eq!(script.state(), "Dead");
+}
+
+#[test]
+fn many_offsets_are_forgotten_in_slices_and_answered_at_the_end() {
+    let mut script = Script::with(|limits| limits.offsets_max = 6_000);
+    for group in ["g", "h"] {
+        let session = Session { group: group.into(), ..simple() };
+        let offsets = (0..6_000).map(|partition| offset("t", partition, 1)).collect();
+        script.commit(session, offsets).unwrap();
+    }
+    script.commit(simple(), vec![offset("t", 0, 1)]).unwrap();
+    let forget = |topic: &str| GroupRequest::Forget { topics: vec![topic_id(topic)] };
+    let first = script.send(forget("t"));
+    let second = script.send(forget("u"));
+    assert_eq!(script.answer(first), None);
+    assert_eq!(script.machine.counts().offsets, 12_000 - 4_096);
+    script.tick(10);
+    assert_eq!(script.answer(first), Some(GroupOutput::Forget));
+    assert_eq!(script.answer(second), Some(GroupOutput::Forget));
+    assert_eq!(script.machine.counts(), super::Counts::default());
+    assert_eq!(script.timers.len(), 1, "the one for expiry");
+}
+
+#[test]
 fn offsets_of_topics_that_are_gone_are_forgotten_in_all_groups() {
     let mut script = Script::new();
     let other = || Session { group: "other".into(), ..simple() };
