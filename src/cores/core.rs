@@ -98,6 +98,8 @@ pub struct Core {
     scratch: RefCell<Scratch>,
     /// Timers of requests, which a stop ends early.
     pub(super) alarms: Alarms,
+    /// The tasks of the machines, which end with the core.
+    pub(super) tasks: Alarms,
     /// Wakes the upkeep of the logs.
     pub(super) upkeep: Notify,
     pub metrics: CoreMetrics,
@@ -130,6 +132,7 @@ impl Core {
             started: parts.started,
             scratch: RefCell::default(),
             alarms: Alarms::default(),
+            tasks: Alarms::default(),
             upkeep: Notify::default(),
             metrics: CoreMetrics::default(),
             arrivals: Arrivals::default(),
@@ -389,7 +392,7 @@ impl Core {
         shells.iter().for_each(|shell| shell.fire());
     }
 
-    /// Lets go of the machines: the core is about to end.
+    /// Lets go of the machines.
     pub(super) fn close_machines(&self) {
         if let Some(catalog) = self.catalog.take() {
             catalog.close();
