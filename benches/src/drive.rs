@@ -105,7 +105,6 @@ impl Rig {
     }
 
     pub fn attach(&mut self, partition: i32, flush: Flush) -> DenseId {
-        let key = PartitionKey { view: 0, topic: Uuid::from_u128(1), partition };
         let settings = PartitionSettings {
             flush,
             retention_ms: None,
@@ -113,6 +112,11 @@ impl Rig {
             internal: false,
             compaction: None,
         };
+        self.attach_as(partition, settings)
+    }
+
+    pub fn attach_as(&mut self, partition: i32, settings: PartitionSettings) -> DenseId {
+        let key = PartitionKey { view: 0, topic: Uuid::from_u128(1), partition };
         self.log.attach(key, settings)
     }
 
@@ -195,6 +199,30 @@ impl Rig {
             self.take_back(done)?;
         }
         Ok(())
+    }
+
+    /// Reads the committed batches of a partition from its log start on, with or without gaps.
+    pub fn each_batch(
+        &self,
+        id: DenseId,
+        mut visit: impl FnMut(&BatchHeader, &[u8]),
+    ) -> Result<(), BenchError> {
+        let mut at = self.log.offsets(id).map_or(Offset(0), |offsets| offsets.log_start);
+        loop {
+            let failed = BenchError::ReadBack { offset: at.0 };
+            let (bytes_max, until) = (4 << 20, Until::HighWatermark);
+            let ask = ReadAsk { from: at, bytes_max, whole_first: true, until };
+            let Ok(plan) = self.log.plan_read(id, &ask) else { return Err(failed) };
+            let Some(bytes) = bytes_of(plan).filter(|bytes| !bytes.is_empty()) else {
+                return Ok(());
+            };
+            let mut rest = &bytes[..];
+            while let Ok((header, body, behind)) = BatchHeader::split(rest) {
+                at = header.end_offset();
+                visit(&header, body);
+                rest = behind;
+            }
+        }
     }
 
     /// Reads the committed batches of a partition from `from` on out of the files and adds them to

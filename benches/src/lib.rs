@@ -1,10 +1,11 @@
 //! Benches of the storage engine, each a function from a size to a report.
 //!
 //! `drive` runs a log with its jobs on threads of their own, as the broker does; `load` appends to
-//! it at a rate; the benches (`append`, `device`, `recovery`, `validation`, `partitions`) say what
-//! is measured. `report` and `counters` serve the tools in `perf/` too. No bench asserts a time.
+//! it at a rate; the benches (`append`, `device`, `recovery`, `validation`, `partitions`,
+//! `commits`, `relocation`) say what is measured. `report` and `counters` serve the tools in `perf/` too. No bench asserts a time.
 
 pub mod append;
+pub mod commits;
 pub mod counters;
 pub mod device;
 pub mod drive;
@@ -13,6 +14,7 @@ pub mod hash;
 pub mod load;
 pub mod partitions;
 pub mod recovery;
+pub mod relocation;
 pub mod report;
 pub mod validation;
 

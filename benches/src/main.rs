@@ -7,7 +7,7 @@ use benches::load::Load;
 use benches::recovery::Fill;
 use benches::report::{write_json, Report};
 use benches::validation::Size;
-use benches::{append, device, partitions, recovery, validation, BenchError};
+use benches::{append, commits, device, partitions, recovery, relocation, validation, BenchError};
 use clap::{Parser, Subcommand};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -69,6 +69,21 @@ enum Bench {
     Partitions {
         #[arg(long, default_value_t = 100_000)]
         count: u32,
+    },
+    /// Offset commits on a compacted partition, and its restart.
+    Commits {
+        #[arg(long, default_value_t = 10_000_000)]
+        count: u64,
+        #[arg(long, default_value_t = 100)]
+        keys: u64,
+    },
+    /// What relocation costs the producers beside it.
+    Relocation {
+        #[arg(long, default_value_t = 20.0)]
+        seconds: f64,
+        /// MB/s.
+        #[arg(long, default_value_t = 50)]
+        rate: u64,
     },
     /// All of them with their default sizes.
     All,
@@ -145,6 +160,8 @@ fn chosen(bench: &Bench) -> Vec<Bench> {
             Bench::Recovery { mib: 4096, frame_bytes: 1024 },
             Bench::Validation { batch_kib: 256 },
             Bench::Partitions { count: 100_000 },
+            Bench::Commits { count: 10_000_000, keys: 100 },
+            Bench::Relocation { seconds: 20.0, rate: 50 },
         ],
         one => vec![one.clone()],
     }
@@ -168,6 +185,8 @@ fn once(dir: &Path, bench: &Bench) -> Result<Report, BenchError> {
             validation::run(Size { batch_bytes: batch_kib << 10, calls: 200 })
         }
         Bench::Partitions { count } => partitions::run(dir, *count, &measure_elsewhere),
+        Bench::Commits { count, keys } => commits::run(dir, *count, *keys),
+        Bench::Relocation { seconds, rate } => relocation::run(dir, *seconds, rate * 1_000_000),
         Bench::All | Bench::Fill { .. } | Bench::MeasurePartitions { .. } => {
             Ok(Report::new("nothing"))
         }

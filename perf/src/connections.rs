@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Idle connections are looked at for this time.
 const IDLE: Duration = Duration::from_secs(5);
+/// A broker's counts are as of this time ago at most.
+const TOLD: Duration = Duration::from_millis(1200);
 /// What a core allocates once is there after so many connections.
 const WARM_UP: usize = 50;
 
@@ -82,6 +84,7 @@ pub fn follow(starter: &Starter, tool: &Tool, messages: u64) -> Result<Report, P
         report.row(case, &format!("rate, {advertise}"), rate / 1e3, "k msg/s");
         report.row(case, &format!("CPU, {advertise}"), cpu, "CPU-s/M");
         if let Some(http) = &broker.http {
+            std::thread::sleep(TOLD);
             let moves = Metrics::of(http)?.count("connections_moved_in")?;
             report.row(case, &format!("moves, {advertise}"), moves, "");
         }

@@ -44,6 +44,7 @@ pub struct CoreStart {
 pub async fn run(start: CoreStart) {
     let grace = Duration::from_millis(start.config.shutdown_grace_ms.unsigned_abs());
     let core = Core::new(start.parts, start.catalog);
+    core.cold.set_max(start.limits.core_held_bytes_max / 2);
     let net = CoreNet::new(start.limits, start.admission);
     let life = {
         let net = net.clone();
@@ -95,6 +96,7 @@ fn keep_house(
     Background::every(HOUSEKEEPING, move || {
         net.sweep(started.elapsed().as_millis() as u64);
         let counters = net.counters();
+        let groups = core.group_counts();
         board.put(Snapshot {
             core: core.id(),
             connections: net.connections() as u64,
@@ -109,6 +111,9 @@ fn keep_house(
             bytes_out: counters.bytes_out,
             requests: handlers.requests().collect(),
             logs: core.log_counts(),
+            groups: groups.groups as u64,
+            group_members: groups.members as u64,
+            committed_offsets: groups.offsets as u64,
             ..core.metrics.snapshot()
         });
     })

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{mpsc, Arc, Mutex};
 
 /// Histories of a normal test, and lives of each.
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 40;
 const LIVES: i32 = 5;
 const GROUP_PARTITIONS: i32 = 3;
 /// Between the numbers of two requests.

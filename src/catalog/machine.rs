@@ -1,9 +1,9 @@
 //! The catalogue's state and its two moves: `decide` looks, `replay` changes.
 //!
 //! The shell on core 0 has it decide on a command, appends the records to the catalogue's
-//! partition, replays them, waits for the commit, publishes the next picture and sends the reply. At
-//! start it replays what the partition holds. Two commands are never decided on the same state: the records
-//! of the first are replayed before the second is decided on.
+//! partition, replays them, waits for the commit, publishes the next picture and sends the reply.
+//! At start it replays what the partition holds. Two commands are never decided on the same state:
+//! the records of the first are replayed before the second is decided on.
 
 use super::create::{self, CreateOutcome, CreateRefusal, Creation, NewTopic};
 use super::delete::{self, DeleteOutcome, TopicRef};

@@ -5,7 +5,7 @@
 
 use crate::coordinator::GroupLimits;
 use shard::batch::{Limits, Rules, TimestampRule};
-use shard::log::{LogSettings, PartitionSettings};
+use shard::log::{Compaction, LogSettings, PartitionSettings};
 
 use super::choice::{Flush, TimestampType};
 use super::keys::Config;
@@ -30,6 +30,7 @@ impl Config {
             retention_check_ms: self.log_retention_check_interval_ms.unsigned_abs(),
             relocate_live_percent_max: self.log_relocate_live_percent,
             relocate_bandwidth_percent: self.log_relocate_bandwidth_percent,
+            cleaner_buffer_bytes: in_memory(self.log_cleaner_dedupe_buffer_size),
             relocate_bytes_per_second_min: self.log_relocate_min_bytes_per_second,
             producers_max: self.producers_max_per_partition as usize,
             producer_expiry_ms: self.producer_id_expiration_ms,
@@ -71,7 +72,12 @@ impl TopicSettings {
             retention_ms: self.retention_ms,
             retention_bytes: self.retention_bytes,
             internal,
-            compaction: None,
+            compaction: self.cleanup.compact.then_some(Compaction {
+                dirty_percent_min: self.dirty_percent_min,
+                lag_min_ms: self.min_compaction_lag_ms,
+                lag_max_ms: self.max_compaction_lag_ms,
+                delete_retention_ms: self.delete_retention_ms,
+            }),
         }
     }
 
@@ -144,6 +150,8 @@ mod tests {
             ("flush", "os"),
             ("retention.bytes", "10"),
             ("max.message.bytes", "20"),
+            ("min.cleanable.dirty.ratio", "0.29"),
+            ("delete.retention.ms", "7"),
         ] {
             given.insert(name.to_string(), value.to_string());
         }
@@ -151,6 +159,11 @@ mod tests {
         let partition = settings.partition(false);
         assert_eq!(partition.flush, shard::log::Flush::Os);
         assert_eq!(partition.retention_bytes, Some(10));
+        let compaction =
+            Compaction { dirty_percent_min: 29, delete_retention_ms: 7, ..Compaction::default() };
+        assert_eq!(partition.compaction, Some(compaction));
+        let plain = TopicSettings::resolve(&Overrides::new(), &config).unwrap();
+        assert_eq!(plain.partition(false).compaction, None);
         assert_eq!(partition.retention_ms, Some(604_800_000));
         let rules = settings.rules(config.decompression_limits(), true);
         assert_eq!((rules.message_bytes_max, rules.keys_required), (20, true));

@@ -176,12 +176,17 @@ log_retention_check_interval_ms: i64 = "log.retention.check.interval.ms", millis
     "How often a log looks for records that retention no longer keeps.";
 log_relocate_live_percent: u32 = "log.relocate.live.percent", count(0, 50), "25", Live,
     "A segment is emptied when no more of it is alive than this percentage: that is copied to the \
-     end of the log, so that topics with little data or long retention hold no old segment back.";
+     end of the log, so that topics with little data or long retention hold no old segment back. 0 \
+     turns that off.";
 log_relocate_bandwidth_percent: u32 = "log.relocate.bandwidth.percent", count(1, 100), "10", Live,
     "What this copying and compaction may add to what is appended, in percent.";
 log_relocate_min_bytes_per_second: u64 = "log.relocate.min.bytes.per.second", bytes(KIB, NO_END),
     "1MiB", Live,
     "What they may write in a second, for each log, when that is more.";
+log_cleaner_dedupe_buffer_size: u64 = "log.cleaner.dedupe.buffer.size",
+    bytes(MIB, 64 * GIB), "64MiB", Live,
+    "Memory for the keys of one compaction. What has more new keys than fit is compacted in parts. \
+     Each log compacts one partition at a time.";
 hot_bytes: u64 = "hot.bytes", bytes(0, NO_END), "8GiB", Planned,
     "How much recent history is kept as raw log after it has become part of a table.";
 hot_ms: i64 = "hot.ms", millis(0, NO_END), "24h", Planned,

@@ -1,32 +1,29 @@
 //! All groups of one partition of `__consumer_offsets`, as one state machine.
 //!
-//! Finds the group a request is about, makes it when it may be made, lets offsets and groups
-//! expire, and holds the limits on both. Durable are stored groups and offsets, changed by
+//! Finds the group a request is about, makes it when it may be made, and holds the limits on
+//! groups and offsets; `sweep` lets them expire. Durable are stored groups and offsets, changed by
 //! `replay`; a group's `Classic` is soft and made from what is stored by `loaded`. Maps are
 //! ordered: a run is the same each time it is repeated, and no client can choose ids that collide.
 //!
 //! Not here yet: transactional commits, OffsetDelete, the newer group protocols.
 
-use super::group::{Check, Classic, Retention, Turn};
+use super::group::{Check, Classic, Turn};
 use super::offsets::{Offsets, Place};
 use super::record::{GroupRecord, StoredGroup, StoredOffset};
 use super::request::{
     Commit, CommittedTopic, DeleteRefusal, FetchOffsets, GroupLimits, GroupOutput, GroupRefusal,
     GroupRequest, GroupState, Join, Leaving, ListFilter, OffsetCommit, Session,
 };
+use super::sweep::{offset_record, Forgetting};
 use super::wire::STRING_MAX;
 use crate::state_machine::{Cause, IfRefused, Machine, Moment, ReplyTo, Step};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
-use std::ops::Bound;
 use std::sync::Arc;
 use uuid::Uuid;
 
 /// The type of group this is, as a filter names it.
 const CLASSIC: &str = "classic";
-
-/// How many offsets one look for expired ones goes through before others have their turn.
-const EXPIRY_SLICE: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupTimer {
@@ -38,6 +35,8 @@ pub enum GroupTimer {
     Syncs { group: Arc<str> },
     /// Offsets are looked through for what has expired.
     Expiry,
+    /// Offsets of topics that are gone are deleted, some at a time.
+    Forgetting,
 }
 
 /// What there is, for metrics.
@@ -51,19 +50,20 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct GroupMachine {
     limits: Arc<GroupLimits>,
-    groups: BTreeMap<Arc<str>, Group>,
+    pub(super) groups: BTreeMap<Arc<str>, Group>,
     /// Which groups have how many offsets of a topic.
-    topics: BTreeMap<Uuid, BTreeMap<Arc<str>, usize>>,
+    pub(super) topics: BTreeMap<Uuid, BTreeMap<Arc<str>, usize>>,
     offsets: usize,
     /// The group up to which this round of expiry has come.
-    looked_through: Option<Arc<str>>,
+    pub(super) looked_through: Option<Arc<str>>,
+    pub(super) forgetting: VecDeque<Forgetting>,
 }
 
 #[derive(Debug)]
-struct Group {
-    stored: Option<StoredGroup>,
-    offsets: Offsets,
-    live: Classic,
+pub struct Group {
+    pub(super) stored: Option<StoredGroup>,
+    pub(super) offsets: Offsets,
+    pub(super) live: Classic,
 }
 
 impl Group {
@@ -140,6 +140,7 @@ impl GroupMachine {
             topics: BTreeMap::new(),
             offsets: 0,
             looked_through: None,
+            forgetting: VecDeque::new(),
         }
     }
 
@@ -187,28 +188,26 @@ impl GroupMachine {
                 turn.reply(reply_to, GroupOutput::Delete(result));
             }
             GroupRequest::List(filter) => turn.reply(reply_to, self.list(&filter)),
-            GroupRequest::Forget { topics } => {
-                self.forget(&topics, turn);
-                turn.reply(reply_to, GroupOutput::Forget);
-            }
+            GroupRequest::Forget { topics } => self.forget(&topics, reply_to, turn),
         }
     }
 
     fn timer(&mut self, timer: GroupTimer, turn: &mut Turn<'_>) {
-        let (id, end): (_, fn(&mut Classic, &str, &mut Turn<'_>)) = match &timer {
-            GroupTimer::Session { group, .. } => (group, Classic::session_ended),
-            GroupTimer::Joins { group } => (group, |group, _, turn| group.joins_ended(turn)),
-            GroupTimer::Syncs { group } => (group, |group, _, turn| group.syncs_ended(turn)),
+        let id = match &timer {
+            GroupTimer::Session { group, .. }
+            | GroupTimer::Joins { group }
+            | GroupTimer::Syncs { group } => group.clone(),
             GroupTimer::Expiry => return self.expire(turn),
+            GroupTimer::Forgetting => return self.go_on_forgetting(turn),
         };
-        let member = match &timer {
-            GroupTimer::Session { member, .. } => member,
-            GroupTimer::Joins { .. } | GroupTimer::Syncs { .. } | GroupTimer::Expiry => "",
-        };
-        if let Some(group) = self.groups.get_mut(id) {
-            end(&mut group.live, member, turn);
-            self.forget_idle(id, turn);
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        match &timer {
+            GroupTimer::Session { member, .. } => group.live.session_ended(member, turn),
+            GroupTimer::Joins { .. } => group.live.joins_ended(turn),
+            GroupTimer::Syncs { .. } => group.live.syncs_ended(turn),
+            GroupTimer::Expiry | GroupTimer::Forgetting => {}
         }
+        self.forget_idle(&id, turn);
     }
 
     fn join(&mut self, join: &Join, reply_to: ReplyTo, turn: &mut Turn<'_>) {
@@ -345,42 +344,6 @@ impl GroupMachine {
         GroupOutput::List(groups.filter(|_| is_type).collect())
     }
 
-    fn forget(&self, topics: &[Uuid], turn: &mut Turn<'_>) {
-        turn.step.if_refused = IfRefused::Stay;
-        let topics: BTreeSet<&Uuid> = topics.iter().filter(|id| !id.is_nil()).collect();
-        for topic in topics {
-            for id in self.topics.get(topic).into_iter().flat_map(BTreeMap::keys) {
-                let places = self.groups.get(id).map(|group| group.offsets.of_topic(*topic));
-                for place in places.unwrap_or_default() {
-                    turn.record(offset_record(id, place, None));
-                }
-            }
-        }
-    }
-
-    /// Looks through some groups for expired offsets and for groups that nothing is left of, and
-    /// sets the timer for the next ones.
-    fn expire(&mut self, turn: &mut Turn<'_>) {
-        turn.step.if_refused = IfRefused::Stay;
-        let from = self.looked_through.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let mut looked_at = 0;
-        let mut last: Option<&Arc<str>> = None;
-        for (id, group) in self.groups.range::<Arc<str>, _>((from, Bound::Unbounded)) {
-            if looked_at >= EXPIRY_SLICE {
-                self.looked_through = last.cloned();
-                break;
-            }
-            looked_at += 1 + group.offsets.len();
-            expire_group(id, group, turn);
-            last = Some(id);
-        }
-        let wait_ms = match self.looked_through {
-            Some(_) => 0,
-            None => turn.limits.offsets_check_ms.max(1) as u64,
-        };
-        turn.set_timer(GroupTimer::Expiry, wait_ms);
-    }
-
     fn group(&mut self, id: &str) -> &mut Group {
         if !self.groups.contains_key(id) {
             let id: Arc<str> = id.into();
@@ -436,23 +399,23 @@ impl GroupMachine {
     }
 }
 
-fn expire_group(id: &str, group: &Group, turn: &mut Turn<'_>) {
-    let retention = group.live.retention();
-    if retention == Retention::Kept {
-        return;
+#[cfg(test)]
+impl GroupMachine {
+    /// All durable state, by group.
+    pub fn durable(&self) -> Vec<(String, String)> {
+        let state = |(id, group): (&Arc<str>, &Group)| {
+            (id.to_string(), format!("{:?} {:?}", group.stored, group.offsets))
+        };
+        let is_durable =
+            |(_, group): &(_, &Group)| group.stored.is_some() || !group.offsets.is_empty();
+        self.groups.iter().filter(is_durable).map(state).collect()
     }
-    let (now, retention_ms) = (turn.at.wall, turn.limits.offsets_retention_ms);
-    let expired = group.offsets.expired(&retention, now, retention_ms);
-    let is_all = expired.len() == group.offsets.len();
-    for place in expired {
-        turn.record(offset_record(id, place, None));
-    }
-    if is_all && group.live.is_idle() && group.stored.is_some() {
-        turn.record(GroupRecord::Group { group: id.to_string(), value: None });
-    }
-}
 
-fn offset_record(group: &str, place: Place, value: Option<StoredOffset>) -> GroupRecord {
-    let (topic, partition) = place;
-    GroupRecord::Offset { group: group.to_string(), topic, partition, value }
+    pub fn stored(&self, group: &str) -> Option<&StoredGroup> {
+        self.groups.get(group)?.stored.as_ref()
+    }
+
+    pub fn committed(&self, group: &str, topic: &str, partition: i32) -> Option<&StoredOffset> {
+        self.groups.get(group)?.offsets.get(topic, partition)
+    }
 }

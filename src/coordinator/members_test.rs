@@ -171,6 +171,11 @@ fn who_was_told_an_id_may_leave() {
     assert_eq!(script.state(), "Dead");
     assert_eq!(script.timers.len(), 1, "the one for expiry");
     assert_eq!(script.leave(vec![leaving(&pending, None)]), [Err(UnknownMember)]);
+    script.stable(1);
+    let to = script.send_join(Join { two_steps: true, ..join() });
+    let (_, pending) = script.join_refused(to);
+    assert_eq!(script.leave(vec![leaving(&pending, None)]), [Ok(())]);
+    assert_eq!(script.state(), "Stable", "nobody is missed");
     let empty = GroupRequest::Leave { group: String::new(), members: vec![] };
     assert_eq!(script.ask(empty), GroupOutput::Leave(Err(EmptyGroupId)));
 }
@@ -191,7 +196,7 @@ fn a_description_shows_what_is_settled() {
     };
     assert_eq!(described.state, GroupState::Stable);
     assert_eq!((&*described.protocol_type, &*described.protocol), ("consumer", "range"));
-    assert_eq!(described.members, [member.clone()]);
+    assert_eq!(described.members, std::slice::from_ref(&member));
     script.new_member();
     let described = script.describe().unwrap();
     assert_eq!(described.state, GroupState::PreparingRebalance);

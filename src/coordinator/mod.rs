@@ -9,6 +9,7 @@ mod machine;
 mod offsets;
 mod record;
 mod request;
+mod sweep;
 mod wire;
 
 #[cfg(test)]
@@ -21,6 +22,10 @@ mod rebalance_test;
 mod record_test;
 #[cfg(test)]
 mod script;
+#[cfg(test)]
+mod sim;
+#[cfg(test)]
+mod sim_client;
 #[cfg(test)]
 mod static_test;
 

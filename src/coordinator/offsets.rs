@@ -38,7 +38,7 @@ impl Offsets {
         })
     }
 
-    fn get(&self, topic: &str, partition: i32) -> Option<&StoredOffset> {
+    pub fn get(&self, topic: &str, partition: i32) -> Option<&StoredOffset> {
         self.topics.get(topic)?.get(&partition)
     }
 

@@ -154,14 +154,17 @@ fn offsets_of_a_simple_group_expire_after_their_commit() {
 #[test]
 fn offsets_of_a_group_expire_after_it_became_empty() {
     let mut script = Script::new();
-    let ids = script.stable(1);
-    script.commit(session(&ids[0], 1), vec![offset("t", 0, 1)]).unwrap();
-    for _ in 0..10 * 24 * 360 {
-        script.tick(10_000 - 1);
-        script.heartbeat(&ids[0], 1).unwrap();
+    let to = script.send_join(Join { session_timeout_ms: 1_800_000, ..join() });
+    script.tick(3_000);
+    let id = script.joined(to).member;
+    script.assign(&id, 1, vec![]).unwrap();
+    script.commit(session(&id, 1), vec![offset("t", 0, 1)]).unwrap();
+    for _ in 0..10 * 48 {
+        script.tick(1_799_999);
+        script.heartbeat(&id, 1).unwrap();
     }
     assert_eq!(script.offsets().len(), 1, "it has members");
-    script.leave(vec![Leaving { member: ids[0].clone(), instance: None }]);
+    script.leave(vec![Leaving { member: id, instance: None }]);
     script.restart();
     script.tick(7 * DAY_MS - 600_000);
     assert_eq!(script.offsets().len(), 1);
@@ -205,7 +208,7 @@ fn a_group_with_members_loses_only_offsets_of_topics_it_does_not_read() {
         script.offsets()
     };
     let (t, u) = (("t".to_string(), 0, 1), ("u".to_string(), 0, 2));
-    assert_eq!(run("consumer", subscription(&["t"])), [t.clone()]);
+    assert_eq!(run("consumer", subscription(&["t"])), std::slice::from_ref(&t));
     assert_eq!(run("consumer", subscription(&[])), []);
     assert_eq!(run("consumer", subscription(&["t", "u"])), [t.clone(), u.clone()]);
     assert_eq!(run("consumer", bytes::Bytes::from_static(b"?")), [t.clone(), u.clone()]);
@@ -270,6 +273,41 @@ fn expiry_goes_through_many_offsets_in_slices() {
 }
 
 #[test]
+fn a_group_of_many_offsets_expires_over_several_rounds() {
+    let mut script = Script::with(|limits| limits.offsets_max = 10_000);
+    let offsets = (0..10_000).map(|partition| offset("t", partition, 1)).collect();
+    script.commit(simple(), offsets).unwrap();
+    script.tick(7 * DAY_MS);
+    let left = |script: &mut Script| script.machine.counts().offsets;
+    assert_eq!(left(&mut script), 10_000 - 4_096);
+    script.tick(600_000);
+    assert_eq!(left(&mut script), 10_000 - 2 * 4_096);
+    script.tick(600_000);
+    assert_eq!(script.state(), "Dead");
+}
+
+#[test]
+fn many_offsets_are_forgotten_in_slices_and_answered_at_the_end() {
+    let mut script = Script::with(|limits| limits.offsets_max = 6_000);
+    for group in ["g", "h"] {
+        let session = Session { group: group.into(), ..simple() };
+        let offsets = (0..6_000).map(|partition| offset("t", partition, 1)).collect();
+        script.commit(session, offsets).unwrap();
+    }
+    script.commit(simple(), vec![offset("t", 0, 1)]).unwrap();
+    let forget = |topic: &str| GroupRequest::Forget { topics: vec![topic_id(topic)] };
+    let first = script.send(forget("t"));
+    let second = script.send(forget("u"));
+    assert_eq!(script.answer(first), None);
+    assert_eq!(script.machine.counts().offsets, 12_000 - 4_096);
+    script.tick(10);
+    assert_eq!(script.answer(first), Some(GroupOutput::Forget));
+    assert_eq!(script.answer(second), Some(GroupOutput::Forget));
+    assert_eq!(script.machine.counts(), super::Counts::default());
+    assert_eq!(script.timers.len(), 1, "the one for expiry");
+}
+
+#[test]
 fn offsets_of_topics_that_are_gone_are_forgotten_in_all_groups() {
     let mut script = Script::new();
     let other = || Session { group: "other".into(), ..simple() };
@@ -291,7 +329,6 @@ fn offsets_of_topics_that_are_gone_are_forgotten_in_all_groups() {
     script.restart();
     assert_eq!(script.machine.topics(), [new].into());
     assert_eq!(script.offsets(), [(("u").to_string(), 0, 3)]);
-    let _ = GROUP;
 }
 
 #[test]

@@ -214,7 +214,7 @@ impl StoredOffset {
     fn read(version: i16, mut reader: Reader<'_>) -> Result<StoredOffset, WireError> {
         let offset = Offset(reader.int64()?);
         let leader_epoch = if version >= 3 { reader.int32()? } else { -1 };
-        let metadata = reader.string()?;
+        let metadata = reader.long_string()?;
         let time = Timestamp(reader.int64()?);
         let expiry = if version == 1 { reader.int64()? } else { -1 };
         let mut expires = (expiry != -1).then_some(Timestamp(expiry));

@@ -160,6 +160,31 @@ fn static_members_that_are_away_keep_their_place_in_a_rebalance() {
 }
 
 #[test]
+fn the_end_of_a_rebalance_is_no_sign_of_life_of_who_is_away() {
+    let mut script = Script::new();
+    let [a, b] = stable(&mut script);
+    let late = Join { rebalance_timeout_ms: Some(7_000), ..join() };
+    let short = |member: &str, instance| Join {
+        member: member.into(),
+        rebalance_timeout_ms: Some(7_000),
+        ..static_join(instance)
+    };
+    // All members come to have the short timeout.
+    let asked = [(&a, "a"), (&b, "b")].map(|(it, name)| script.send_join(short(&it.member, name)));
+    let joined = asked.map(|to| script.joined(to));
+    script.sync_all(&joined);
+    let new = script.send_join(late);
+    let again = script.send_join(short(&a.member, "a"));
+    script.tick(7_000);
+    let joined = [script.joined(again), script.joined(new)];
+    assert_eq!(joined[0].members.len(), 3);
+    script.tick(2_999);
+    assert_eq!(script.machine.counts().members, 3);
+    script.tick(1);
+    assert_eq!(script.machine.counts().members, 2, "ten seconds without a word of b");
+}
+
+#[test]
 fn an_administrator_removes_by_instance() {
     let mut script = Script::new();
     let [a, _] = stable(&mut script);

@@ -105,7 +105,21 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Of at most `STRING_MAX` bytes, so that it can be written again in any form.
     pub fn nullable_string(&mut self) -> Result<Option<String>, WireError> {
+        let text = self.text()?;
+        match text.as_ref().map_or(0, String::len) {
+            0..=STRING_MAX => Ok(text),
+            length => Err(WireError::Length(length as i64)),
+        }
+    }
+
+    /// A string of any length, which only the compact form can hold.
+    pub fn long_string(&mut self) -> Result<String, WireError> {
+        self.text()?.ok_or(WireError::Length(-1))
+    }
+
+    fn text(&mut self) -> Result<Option<String>, WireError> {
         let Some(length) = self.length(|reader| reader.int16().map(i64::from))? else {
             return Ok(None);
         };
@@ -203,6 +217,14 @@ mod tests {
         check(&[0xff, 0xff], WireError::Length(-1));
         check(&[0xff, 0xfe], WireError::Length(-2));
         check(&[0, 1, 0xff], WireError::NotUtf8);
+        let mut long = vec![0x81, 0x80, 0x02];
+        long.resize(3 + STRING_MAX + 1, b'a');
+        let mut reader = Reader::new(&long);
+        reader.compact();
+        assert_eq!(reader.string(), Err(WireError::Length(STRING_MAX as i64 + 1)));
+        let mut reader = Reader::new(&long);
+        reader.compact();
+        assert_eq!(reader.long_string().map(|text| text.len()), Ok(STRING_MAX + 1));
         let huge = Reader::new(&[0x7f, 0xff, 0xff, 0xff]).bytes();
         assert_eq!(huge, Err(WireError::Short { wanted: 0x7fff_ffff, left: 0 }));
     }

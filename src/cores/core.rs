@@ -10,6 +10,7 @@ use super::arrivals::Arrivals;
 use super::ask::{
     AppendAnswer, Ask, EpochAnswer, EpochItem, Item, OffsetsAnswer, ReadAnswer, TimeAnswer,
 };
+use super::cold::ColdBytes;
 use super::front::{
     AppendRefusal, AppendWait, PartitionAt, PartitionRefusal, ReadRequest, TimeItem, Touched,
     WatchItem,
@@ -103,6 +104,7 @@ pub struct Core {
     /// Wakes the upkeep of the logs.
     pub(super) upkeep: Notify,
     pub metrics: CoreMetrics,
+    pub cold: ColdBytes,
     /// Takes connections of other cores.
     pub arrivals: Arrivals,
     /// The cores the request that is being served is about.
@@ -135,6 +137,7 @@ impl Core {
             tasks: Alarms::default(),
             upkeep: Notify::default(),
             metrics: CoreMetrics::default(),
+            cold: ColdBytes::default(),
             arrivals: Arrivals::default(),
             touched: Cell::default(),
         };
@@ -374,31 +377,15 @@ impl Core {
                     self.hosts[host].borrow_mut().detach(id);
                 }
             }
+            for host in &self.hosts {
+                let mut host = host.borrow_mut();
+                if topic.logs.contains(&host.id) {
+                    host.report_purged(topic.id);
+                }
+            }
         }
         self.open_coordinators();
         self.upkeep.notify();
-    }
-
-    pub(super) fn catalog(&self) -> Option<Rc<Shell<Machine>>> {
-        self.catalog.borrow().clone()
-    }
-
-    /// Steps the timers that are due of all machines of this core.
-    pub(super) fn fire_machines(&self) {
-        if let Some(catalog) = self.catalog() {
-            catalog.fire();
-        }
-        let shells: Vec<Rc<Coordinator>> = self.groups.borrow().values().cloned().collect();
-        shells.iter().for_each(|shell| shell.fire());
-    }
-
-    /// Lets go of the machines.
-    pub(super) fn close_machines(&self) {
-        if let Some(catalog) = self.catalog.take() {
-            catalog.close();
-        }
-        let groups = std::mem::take(&mut *self.groups.borrow_mut());
-        groups.values().for_each(|shell| shell.close());
     }
 
     /// Whether a partition of this core has records in segments that take no more appends.
@@ -416,15 +403,18 @@ impl Core {
     }
 
     /// Takes a finished job.
-    pub(super) fn finish(&self, finished: Finished) {
+    pub(super) fn finish(self: &Rc<Self>, finished: Finished) {
         let done = finished.done;
         if done.is_sync() {
             self.metrics.synced(done.took());
         }
         let now = self.now();
         let host = self.hosts.iter().find(|host| host.borrow().id == finished.log);
-        if let Some(host) = host {
-            host.borrow_mut().finish(done, &mut self.scratch.borrow_mut(), now);
+        let purged = host.map_or(Vec::new(), |host| {
+            host.borrow_mut().finish(done, &mut self.scratch.borrow_mut(), now)
+        });
+        if !purged.is_empty() {
+            self.tell_purged(finished.log, purged);
         }
         self.upkeep.notify();
     }
@@ -436,7 +426,13 @@ impl Core {
         let mut due_us = None;
         for host in &self.hosts {
             let mut host = host.borrow_mut();
-            for job in host.tick(now) {
+            let before = host.log.space_counts();
+            let started = Instant::now();
+            let jobs = host.tick(now);
+            if host.log.space_counts() != before {
+                self.metrics.moved(started.elapsed());
+            }
+            for job in jobs {
                 self.lanes.submit(host.id, job, &self.home);
             }
             due_us = [due_us, host.due_us()].into_iter().flatten().min();
@@ -449,11 +445,15 @@ impl Core {
         let counts = |host: &RefCell<Host>| {
             let host = host.borrow();
             let (segments, bytes) = host.log.size();
+            let space = host.log.space_counts();
             LogCounts {
                 log: host.id.0,
                 segments: segments as u64,
                 bytes,
                 unsynced_bytes: host.log.unsynced_bytes(),
+                relocated_bytes: space.relocated_bytes,
+                cleaned_bytes: space.cleaned_bytes,
+                kept_bytes: space.kept_bytes,
                 failed: host.is_failed(),
             }
         };

@@ -17,6 +17,7 @@ use super::jobs::Lanes;
 use super::watch::Watch;
 use crate::catalog::{Answer, CatalogImage, Command};
 use futures_channel::oneshot;
+use futures_lite::future::yield_now;
 use glommio::timer::Timer;
 use shard::ids::{LeaderEpoch, LogId, Offset, Timestamp};
 use shard::log::{ColdError, ReadPlan, SideError};
@@ -234,7 +235,7 @@ impl Door {
         until: Until,
     ) -> Result<ReadData, PartitionRefusal> {
         for _ in 0..PLANS_MAX {
-            match fetch(plan?, &self.0.lanes).await {
+            match fetch(plan?, &self.0).await {
                 Err(ColdError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     tracing::error!(partition = %item.at.key, %error, "a fetch could not be read");
@@ -327,12 +328,20 @@ impl Future for Appends {
 /// What is not warm is read by a worker.
 async fn fetch(
     plan: ReadPlan,
-    lanes: &Lanes,
+    core: &Core,
 ) -> Result<Result<ReadData, PartitionRefusal>, ColdError> {
     let mut slices: Vec<Slice> = plan.slices.into_iter().map(Slice::Warm).collect();
     if let Some(cold) = plan.cold {
-        match lanes.work(move || cold.run()).await {
-            Ok(bytes) => slices.extend(Some(bytes?).filter(|it| !it.is_empty()).map(Slice::Cold)),
+        // A request behind others is polled again when it is its turn to be answered: a client that
+        // is many fetches ahead has one of them read, and not all.
+        yield_now().await;
+        let counted = core.cold.take(cold.bytes_max());
+        let cold = cold.at_most(counted.bytes());
+        match core.lanes.work(move || cold.run()).await {
+            Ok(bytes) => {
+                let bytes = Some(bytes?).filter(|bytes| !bytes.is_empty());
+                slices.extend(bytes.map(|bytes| Slice::Cold(counted.hold(bytes))));
+            }
             Err(error) => {
                 tracing::warn!(%error, "a fetch was not read");
                 return Ok(Err(PartitionRefusal::Unreadable));

@@ -4,13 +4,15 @@
 //! serves asks, each log at home in a `host`; `ask` and `mesh` are the messages between cores,
 //! `gather` splits requests and joins answers; `append` and `watch` are those who wait. `jobs` runs
 //! what blocks, `machines` is where state machines live, `catalog` and `groups` are those there
-//! are, `arrivals` passes connections on, `life` starts and ends a core's tasks.
+//! are, `arrivals` passes connections on, `cold` bounds what is read from the disk, `life` starts
+//! and ends a core's tasks.
 
 mod alarms;
 mod append;
 mod arrivals;
 mod ask;
 mod catalog;
+mod cold;
 mod core;
 mod door;
 pub mod front;

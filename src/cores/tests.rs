@@ -2,7 +2,8 @@
 
 use super::front::{
     AppendItem, AppendRefusal, AppendWait, Appending, Cores, Found, GroupItem, PartitionAt,
-    PartitionRefusal, ReadItem, ReadRequest, TimeItem, TimeTarget, TrimItem, Until, WatchItem,
+    PartitionRefusal, ReadData, ReadItem, ReadRequest, Slice, TimeItem, TimeTarget, TrimItem,
+    Until, WatchItem,
 };
 use super::*;
 use crate::catalog::{Answer, Command, Machine, NewTopic, Rules, Topic, TopicRef, DEFAULT_VIEW};
@@ -315,6 +316,45 @@ fn a_busy_log_takes_all_appends_in_their_order() {
             }
         }),
     );
+}
+
+#[test]
+fn old_records_are_cut_short_when_a_core_holds_many_and_nobody_waits() {
+    let disk = SimDisk::new(7);
+    let settings = LogSettings {
+        segment_bytes_min: 64 << 10,
+        segment_bytes_max: 64 << 10,
+        warm_bytes: 0,
+        ..LogSettings::default()
+    };
+    let run = body(|door| async move {
+        let topic = create(&door, "t", 1).await;
+        let at = at(&topic, 0);
+        for _ in 0..40 {
+            assert!(all(door.append(vec![item(&door, at, 9_000)], COMMITTED)).await[0].is_ok());
+        }
+        let read = async |from| {
+            let data = door.read(read(at, from)).await.remove(0).expect("in range");
+            assert!(data.slices.iter().all(|slice| matches!(slice, Slice::Cold(_))), "warm");
+            data
+        };
+        let bytes = |data: &ReadData| data.slices.iter().map(Slice::len).sum::<usize>();
+        // A segment's worth, with room for nearly two.
+        let whole = bytes(&read(0).await);
+        assert!(whole > 40_000, "{whole}");
+        door.0.cold.set_max(whole * 2 - 10_000);
+        let kept = [read(0).await, read(0).await];
+        assert_eq!(bytes(&kept[0]), whole);
+        let cut = bytes(&kept[1]);
+        assert!((1..whole).contains(&cut), "{cut} of {whole}");
+        for from in 0..3 {
+            let one = read(from).await;
+            assert!((9_000..18_000).contains(&bytes(&one)), "a batch at least");
+        }
+        drop(kept);
+        assert_eq!(bytes(&read(0).await), whole);
+    });
+    on_cores(1, &disk, settings, run);
 }
 
 #[test]

@@ -12,7 +12,7 @@ const STREAK_MIN: u32 = 16;
 const DOUBLINGS_MAX: u32 = 10;
 /// How much longer than the streak a connection waits for a moment without requests in flight,
 /// before it makes one by taking none.
-const PATIENCE: u32 = 4;
+const PATIENCE: u32 = 2;
 
 /// What a connection's requests were about lately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

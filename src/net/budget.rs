@@ -12,8 +12,8 @@
 //! Example: of 512 MiB, 256 are free for all. With 1,000 connections a share is 256 KiB: when the
 //! first half is used up, requests of up to that size go on as before, larger ones one by one.
 //!
-//! Gaps: what a request decodes to, and what workers read for an answer that is not made yet, is
-//! counted nowhere.
+//! Gap: what a request decodes to is counted nowhere. What workers read for an answer that is not
+//! made yet has a bound of its own, in `cores::cold`.
 
 use super::frame::READ_BYTES_MIN;
 use super::live::{Control, Limits};
@@ -198,4 +198,82 @@ fn within_own(own: Held, limits: &Limits) -> bool {
 fn wake(control: Rc<Control>) {
     control.queued.set(false);
     control.wake();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: fn() -> Limits = || Limits {
+        held_bytes_max: 1_000,
+        core_held_bytes_max: 2_000,
+        pending_max: 3,
+        ..Limits::default()
+    };
+
+    fn joined(budget: &Budget, count: u64) -> Vec<Rc<Control>> {
+        (0..count).for_each(|_| budget.joined());
+        (0..count).map(|id| Rc::new(Control::new(id, 0))).collect()
+    }
+
+    fn receives(budget: &Budget, control: &Control, bytes: usize) {
+        budget.change(control, &LIMITS(), |held| held.input_bytes += bytes);
+    }
+
+    #[test]
+    fn the_reserve_goes_to_those_in_line_and_not_to_who_asks_again() {
+        let (budget, limits) = (Budget::default(), LIMITS());
+        let all = joined(&budget, 4);
+        let may = |at: usize| budget.may_receive(&all[at], &limits);
+        // A share is 250; the fourth holds next to nothing and is never in the line.
+        (0..3).for_each(|at| receives(&budget, &all[at], 400));
+        receives(&budget, &all[3], 10);
+        assert!(may(3), "within its share");
+        assert!(may(0), "the first takes the reserve");
+        assert!(!may(1) && !may(2));
+        assert!(may(0), "and keeps it");
+        budget.change(&all[0], &limits, |held| {
+            (held.input_bytes, held.request_bytes) =
+                (held.input_bytes - 400, held.request_bytes + 400);
+            held.pending += 1;
+        });
+        assert!(!may(0), "one request at a time");
+        budget.change(&all[0], &limits, |held| {
+            (held.input_bytes, held.request_bytes) =
+                (held.input_bytes + 400, held.request_bytes - 400);
+            held.pending -= 1;
+        });
+        budget.release(&all[0], &limits);
+        assert!(!may(0), "the line has it");
+        assert!(may(1) && !may(2));
+        budget.left(&all[1], &limits);
+        assert!(may(0) && may(2), "below the first half again");
+        assert!(budget.waiting.borrow().is_empty(), "both were woken");
+        receives(&budget, &all[3], 400);
+        assert!(may(2) && !may(0));
+        assert_eq!(budget.overstays(&limits, limits.stalled_ms + 1), Some(2));
+        [0, 2, 3].iter().for_each(|at| budget.left(&all[*at], &limits));
+        assert_eq!(budget.held(), Held::default());
+        assert!(budget.waiting.borrow().is_empty() && budget.reserve.get().is_none());
+    }
+
+    #[test]
+    fn beyond_its_own_budget_a_connection_has_one_request_at_a_time() {
+        let (budget, limits) = (Budget::default(), LIMITS());
+        let one = &joined(&budget, 1)[0];
+        receives(&budget, one, 5_000);
+        assert!(budget.may_receive(one, &limits), "the request it is about to complete");
+        budget.change(one, &limits, |held| held.input_bytes -= 5_000);
+        for (held, may) in [
+            (Held { pending: 2, request_bytes: 900, ..Held::default() }, true),
+            (Held { pending: 3, request_bytes: 900, ..Held::default() }, false),
+            (Held { pending: 1, request_bytes: 900, input_bytes: 100, ..Held::default() }, false),
+            (Held { reply_bytes: 1_000, ..Held::default() }, false),
+            (Held { reply_bytes: 999, ..Held::default() }, true),
+        ] {
+            one.held.set(held);
+            assert_eq!(budget.may_take(one, &limits), may, "{held:?}");
+            assert_eq!(budget.may_receive(one, &limits), may, "{held:?}");
+        }
+    }
 }

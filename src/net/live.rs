@@ -143,7 +143,7 @@ enum Overdue {
 }
 
 impl Control {
-    fn new(id: u64, now_ms: u64) -> Control {
+    pub fn new(id: u64, now_ms: u64) -> Control {
         Control {
             id,
             order: Cell::new(Order::Run),

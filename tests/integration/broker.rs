@@ -103,8 +103,21 @@ pub struct Process {
 
 impl Process {
     pub fn start(arguments: &[&str]) -> Process {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_basalt"))
-            .args(arguments)
+        let mut command = Command::new(env!("CARGO_BIN_EXE_basalt"));
+        command.args(arguments);
+        Process::spawn(command)
+    }
+
+    /// A process that may open so many files and no more, as under `ulimit -n`.
+    pub fn start_with_files(files: u32, arguments: &[&str]) -> Process {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -n {files}; exec \"$@\"");
+        command.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_basalt")]).args(arguments);
+        Process::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Process {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

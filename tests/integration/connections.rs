@@ -3,10 +3,11 @@
 //! Waiting is for the broker to close a connection or to answer, never for a time of our own. Gap:
 //! that a core's memory stays within its budget is shown by the tests of `net`.
 
-use crate::broker::{free_port, only_own, topic, Broker};
+use crate::broker::{free_port, only_own, topic, Broker, Process, TempDir};
 use crate::client::{create_topic, PATIENCE};
 use crate::wire::{self, Wire, FETCH_VERSION, NOBODY};
-use kafka_protocol::messages::ApiVersionsRequest;
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::{ApiVersionsRequest, MetadataRequest};
 use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -197,6 +198,32 @@ fn a_consumer_that_does_not_read_stops_only_itself_and_is_closed() {
     }
     assert!(is_served(&mut other));
     at.until("basalt_connections_held_bytes", |cores| cores == [0]);
+}
+
+#[test]
+fn as_many_connections_are_taken_as_there_may_be_files() {
+    if only_own("as_many_connections_are_taken_as_there_may_be_files") {
+        return;
+    }
+    let data = TempDir::new();
+    let address = format!("127.0.0.1:{}", free_port());
+    let data_dir = data.path().to_str().expect("a path of UTF-8");
+    let arguments = ["serve", "--data-dir", data_dir, "--listen", &address, "--cores", "1"];
+    let mut process = Process::start_with_files(256, &arguments);
+    process.line("ready ", PATIENCE);
+    assert!(process.errors().contains("128 connections are taken"), "{}", process.errors());
+    let connect = |_| Wire::over(TcpStream::connect(&address).expect("a listening broker"));
+    let mut all: Vec<Wire> = (0..300).map(connect).collect();
+    assert_eq!(all.iter_mut().map(is_served).filter(|served| *served).count(), 128);
+    // For its own files there is room.
+    let topic = topic("files");
+    let auto_created = MetadataRequestTopic::default().with_name(Some(wire::name(&topic)));
+    let request = MetadataRequest::default().with_topics(Some(vec![auto_created]));
+    let within = &mut all[0];
+    within.ask(4, &request.with_allow_auto_topic_creation(true));
+    assert_eq!(wire::produce(within, &topic, wire::batch(&["a"], NOBODY)), Ok(0));
+    process.signal(libc::SIGTERM);
+    assert_eq!(process.end(PATIENCE).code(), Some(0), "{}", process.errors());
 }
 
 /// Sets how many files a process may open from now on.

@@ -6,7 +6,7 @@ use crate::client::{
 };
 use crate::member::{
     committed, find, group_id, text, when_ready, Member, COORDINATOR_LOAD_IN_PROGRESS,
-    FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID,
+    FENCED_INSTANCE_ID, NOT_COORDINATOR, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID,
 };
 use crate::wire::Wire;
 use futures_lite::future::block_on;
@@ -17,7 +17,6 @@ use kafka_protocol::messages::{
 };
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::message::Message;
-use rdkafka::{Offset, TopicPartitionList};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -83,41 +82,6 @@ fn two_members_share_and_the_one_left_gets_all() {
     poll_until(&[&first], &mut seen, |seen| seen.len() == 1_100);
     for (place, count) in before {
         assert_eq!(seen[&place], count, "{place:?} came again");
-    }
-}
-
-#[test]
-fn committed_offsets_outlive_restarts_and_kills() {
-    if only_own("committed_offsets_outlive_restarts_and_kills") {
-        return;
-    }
-    let mut broker = Broker::start();
-    let (topic, group) = (topic("committed"), topic("group"));
-    create_topic(&broker.address, &topic, PARTITIONS, &[]);
-    let mut expect = BTreeMap::new();
-    for round in 0..4 {
-        let consumer: BaseConsumer =
-            config(&broker.address, &[("group.id", &group)]).create().expect("a consumer");
-        let mut offsets = TopicPartitionList::new();
-        for partition in round..PARTITIONS {
-            let offset = i64::from(round * 100 + partition);
-            let at = Offset::Offset(offset);
-            offsets.add_partition_offset(&topic, partition, at).expect("an offset");
-            expect.insert(partition, offset);
-        }
-        consumer.commit(&offsets, CommitMode::Sync).expect("a commit");
-        if round % 2 == 0 {
-            broker.restart();
-        } else {
-            broker.kill_and_restart();
-        }
-        let mut asked = TopicPartitionList::new();
-        asked.add_partition_range(&topic, 0, PARTITIONS - 1);
-        let found = consumer.committed_offsets(asked, PATIENCE).expect("an answer");
-        for (partition, offset) in &expect {
-            let seen = found.find_partition(&topic, *partition).expect("a partition").offset();
-            assert_eq!(seen, Offset::Offset(*offset), "partition {partition} in round {round}");
-        }
     }
 }
 
@@ -255,20 +219,37 @@ fn a_static_member_comes_back_without_a_rebalance() {
     assert_eq!(before.heartbeat(), FENCED_INSTANCE_ID);
 }
 
+/// Whoever deletes the topic of the groups deletes the groups, and nothing else: the next to look
+/// for a coordinator finds a new one.
 #[test]
-fn offsets_go_with_their_topic() {
-    let broker = Broker::with(&NO_DELAY);
-    let (topic, group) = (topic("again"), topic("group"));
+fn groups_go_with_their_internal_topic() {
+    if only_own("groups_go_with_their_internal_topic") {
+        return;
+    }
+    let mut broker = Broker::with(&[&["--cores", "2"][..], &NO_DELAY].concat());
+    let (topic, group) = (topic("kept"), topic("group"));
     create_topic(&broker.address, &topic, 1, &[]);
-    let mut simple = Member::new(&broker, &group);
-    assert_eq!(simple.commit(&topic, 7), 0);
-    let groups = [group];
-    assert_eq!(committed(&mut simple.wire, &groups, &topic), [7]);
-    assert_eq!(delete_topic(&broker.address, &topic), Ok(()));
-    create_topic(&broker.address, &topic, 1, &[]);
-    assert_eq!(committed(&mut simple.wire, &groups, &topic), [-1]);
-    assert_eq!(simple.commit(&topic, 3), 0);
-    assert_eq!(committed(&mut simple.wire, &groups, &topic), [3]);
+    let mut member = Member::alone(&broker, &group);
+    assert_eq!(member.commit(&topic, 7), 0);
+    let mut waiting = Member::new(&broker, &group);
+    waiting.send_join();
+    assert_eq!(delete_topic(&broker.address, "__consumer_offsets"), Ok(()));
+    assert_eq!(waiting.joined().error_code, NOT_COORDINATOR);
+    assert_eq!(member.heartbeat(), NOT_COORDINATOR);
+    let groups = [group.clone()];
+    for round in 0..2 {
+        find(&mut member.wire, &group);
+        let code = when_ready(|| {
+            let code = member.heartbeat();
+            (code, code)
+        });
+        assert_eq!(code, UNKNOWN_MEMBER_ID, "round {round}");
+        assert_eq!(committed(&mut member.wire, &groups, &topic), [-1]);
+        broker.kill_and_restart();
+        member.wire = Wire::new(&broker);
+    }
+    let mut member = Member::alone(&broker, &group);
+    assert_eq!((member.generation, member.commit(&topic, 8)), (1, 0));
 }
 
 /// Groups and states a broker lists.
@@ -371,6 +352,22 @@ fn the_first_join_waits_for_others() {
     assert_eq!((one.error_code, other.error_code), (0, 0));
     assert_eq!((one.generation_id, other.generation_id), (1, 1));
     assert_eq!(one.members.len() + other.members.len(), 2);
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_rebalance() {
+    if only_own("a_stop_does_not_wait_for_a_rebalance") {
+        return;
+    }
+    let mut broker = Broker::with(&["--set", "group.initial.rebalance.delay.ms=5min"]);
+    let mut waiting = Member::new(&broker, &topic("group"));
+    waiting.send_join();
+    assert!(waiting.wire.is_silent(Duration::from_millis(50)));
+    assert_eq!(broker.stop().code(), Some(0));
+    // Told to look for the coordinator again, or closed.
+    if let Some(answer) = waiting.wire.receive_frame() {
+        assert!(waiting.wire.receive_frame().is_none(), "more than {answer:?}");
+    }
 }
 
 #[test]

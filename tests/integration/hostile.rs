@@ -1,6 +1,7 @@
 //! What no client should send: the broker answers or closes, stays up, and serves the next one.
 //!
-//! Gaps: dense valid arrays and slow senders are measured by the frame guard's own tests.
+//! Slow senders and readers are in `connections`. Gap: dense valid arrays are measured by the frame
+//! guard's own tests.
 
 use crate::broker::{external, topic, Broker};
 use crate::client::create_topic;

@@ -10,6 +10,7 @@ mod client;
 mod connections;
 mod damage;
 mod delete_records;
+mod group_offsets;
 mod groups;
 mod hostile;
 mod long_poll;

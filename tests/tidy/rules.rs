@@ -149,7 +149,12 @@ const LAYERS: &[Layer] = &[
         why: "state machines know no requests, connections or sockets",
     },
     Layer {
-        under: &["src/catalog/machine.rs"],
+        under: &[
+            "src/catalog/machine.rs",
+            "src/coordinator/",
+            "src/state_machine/contract.rs",
+            "src/state_machine/timers.rs",
+        ],
         but: &[],
         never: &[
             "tracing",

@@ -13,6 +13,7 @@ use super::keeping::{Checkpoints, Retention};
 use super::mover::Mover;
 use super::outcome::{AppendError, Appended, Failure, Now, Progress};
 use super::partitions::Partitions;
+use super::purge::Purge;
 use super::segments::{IndexFile, Open, Segments};
 use super::settings::{Flush, LogSpec, PartitionSettings};
 use super::upkeep::{Next, Prefault, BIND_FRAME, ROOM_BESIDE};
@@ -38,6 +39,7 @@ pub struct Log {
     pub(super) prefault: Prefault,
     pub(super) retention: Retention,
     pub(super) mover: Mover,
+    pub(super) purge: Purge,
     pub(super) jobs: Vec<Job>,
     pub(super) random: u64,
     pub(super) sides: Arc<super::side::Sides>,
@@ -56,11 +58,20 @@ impl Log {
         if let Some(id) = self.partitions.find(&key) {
             let partition = self.partitions.get_mut(id).expect("found by its key");
             partition.settings = settings;
+            self.note_compaction(id, &settings);
             return id;
         }
         let id = DenseId(self.partitions.next_dense());
         self.partitions.insert(id, Partition::new(key, settings));
+        self.note_compaction(id, &settings);
         id
+    }
+
+    fn note_compaction(&mut self, id: DenseId, settings: &PartitionSettings) {
+        match settings.compaction {
+            Some(_) => self.mover.compacted.insert(id),
+            None => self.mover.compacted.remove(&id),
+        };
     }
 
     /// Forgets a partition whose topic is gone; its bytes go with their segments.
@@ -71,6 +82,7 @@ impl Log {
         for run in partition.runs.iter() {
             self.release(run);
         }
+        self.mover.compacted.remove(&id);
         self.checkpoints.detached(id, partition.key);
     }
 
@@ -264,12 +276,16 @@ impl Log {
         let new_run = partition.extend(segment, &entry);
         partition.last_position = position;
         let log_start = partition.log_start();
+        let to_clean = partition.settings.internal && partition.settings.compaction.is_some();
         let flush = partition.settings.flush;
         let waits = flush == Flush::Commit;
         let touched = std::mem::replace(&mut partition.touched, true);
         self.open.live.runs += u32::from(new_run);
         self.open.live.bytes += entry.frame_bytes();
         self.mover.appended(entry.frame_bytes());
+        if to_clean {
+            self.open.to_clean_bytes += entry.frame_bytes();
+        }
         self.checkpoints.touched(id, touched);
         let last_offset = Offset(entry.end().0 - 1);
         match flush {
@@ -396,6 +412,8 @@ impl Log {
             }
             Outcome::Listed { place, result } => self.listed(place, result, &mut progress),
             Outcome::Loaded { rest, result } => self.loaded(rest, result, &mut progress),
+            Outcome::Gathered { of, result } => self.gathered(of, result, now, &mut progress),
+            Outcome::Unnamed(gone) => progress.purged = self.purge.looked(gone),
             Outcome::Unmapped | Outcome::Reserved { .. } => {}
             Outcome::Panicked => {
                 self.commit.poison();

@@ -11,6 +11,8 @@
 mod carry;
 mod chain;
 mod checkpoint;
+mod clean;
+mod cleaner;
 mod commit;
 mod directory;
 mod effect;
@@ -23,6 +25,7 @@ mod keeping;
 mod mover;
 mod outcome;
 mod partitions;
+mod purge;
 mod read;
 mod recover;
 mod relocate;

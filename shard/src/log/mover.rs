@@ -82,6 +82,11 @@ pub(super) struct Mover {
     placed: VecDeque<Placed>,
     /// Segments that cannot be emptied in this run.
     stuck: BTreeSet<SegmentNumber>,
+    /// Compacted partitions, and from which on they are to be looked at.
+    pub compacted: BTreeSet<DenseId>,
+    pub clean_from: Option<DenseId>,
+    /// Cleaning is looked for before relocation.
+    clean_first: bool,
     credit: i64,
     /// Bytes appended since the credit was last counted.
     appended: u64,
@@ -96,12 +101,29 @@ impl Mover {
             task: Task::None,
             placed: VecDeque::new(),
             stuck: BTreeSet::new(),
+            compacted: BTreeSet::new(),
+            clean_from: None,
+            clean_first: true,
             credit: 0,
             appended: 0,
             counted_us: now_us,
             looked_us: now_us,
             counts: SpaceCounts::default(),
         }
+    }
+
+    /// A worker has the task.
+    pub fn away(&mut self) {
+        self.task = Task::Away;
+    }
+
+    pub fn idle(&mut self) {
+        self.task = Task::None;
+    }
+
+    /// Compacted partitions are to be looked at.
+    pub fn seek_cleaning(&mut self) {
+        self.clean_from = Some(DenseId(0));
     }
 
     /// A frame of a client was appended.
@@ -144,6 +166,18 @@ impl Log {
             return;
         }
         self.mover.looked_us = now.mono_us;
+        self.mover.clean_first = !self.mover.clean_first;
+        let clean_first = self.mover.clean_first;
+        if clean_first && self.look_for_cleaning(now) {
+            return;
+        }
+        if !self.look_for_segment() && !clean_first {
+            self.look_for_cleaning(now);
+        }
+    }
+
+    /// Begins to empty a segment if one is worth it.
+    fn look_for_segment(&mut self) -> bool {
         let settings = &self.spec.settings;
         let policy = Policy {
             live_percent_max: u64::from(settings.relocate_live_percent_max),
@@ -162,15 +196,16 @@ impl Log {
             }
         });
         let weights: Vec<Weight> = weights.collect();
-        if let Some(place) = choose(&weights, &policy).and_then(|number| self.place(number)) {
-            self.mover.task = Task::Away;
-            self.push_job(Work::List { place });
-        }
+        let chosen = choose(&weights, &policy).and_then(|number| self.place(number));
+        let Some(place) = chosen else { return false };
+        self.mover.away();
+        self.push_job(Work::List { place });
+        true
     }
 
     /// Where a worker finds a sealed segment.
     pub(super) fn place(&self, number: SegmentNumber) -> Option<Place> {
-        let sealed = self.segments.get(number)?;
+        let sealed = self.segments.get(number).filter(|_| !self.mover.stuck.contains(&number))?;
         let known = sealed.index.is_some() || sealed.index_file == IndexFile::Written;
         let (epoch, index) = (sealed.stamp.epoch, sealed.index.clone());
         known.then_some(Place { number, epoch, index })
@@ -182,23 +217,23 @@ impl Log {
         result: Result<Vec<Summary>, CarryError>,
         progress: &mut Progress,
     ) {
-        self.mover.task = match result {
+        match result {
             Ok(listed) => {
                 let (listed, sources) = (listed.into_iter(), VecDeque::new());
-                Task::Choosing { place, listed, sources }
+                self.mover.task = Task::Choosing { place, listed, sources };
             }
             Err(error) => self.give_up(error, progress),
-        };
+        }
     }
 
-    fn give_up(&mut self, error: CarryError, progress: &mut Progress) -> Task {
+    pub(super) fn give_up(&mut self, error: CarryError, progress: &mut Progress) {
+        self.mover.idle();
         // Nobody may have needed it any more: then it is gone, and nothing is wrong.
         let number = error.segment();
         if self.segments.get(number).is_some_and(|sealed| sealed.live.runs > 0) {
             self.mover.stuck.insert(number);
             progress.failure = Some(Failure::Carry(error));
         }
-        Task::None
     }
 
     /// Of what a segment was found to hold, keeps the runs that are still there.
@@ -223,15 +258,19 @@ impl Log {
             return;
         }
         self.mover.counts.relocations += 1;
-        self.load(Load { places: vec![place], sources });
+        self.load(Load::new(vec![place], sources, None));
     }
 
     /// Has a worker read on, or ends the task.
     pub(super) fn load(&mut self, load: Load) {
-        if load.sources.is_empty() {
+        if load.is_over() {
+            if load.pass.is_some() {
+                self.mover.counts.cleanings += 1;
+                self.mover.counts.cleaned_bytes += load.read_bytes;
+            }
             return;
         }
-        self.mover.task = Task::Away;
+        self.mover.away();
         self.push_job(Work::Load(load));
     }
 
@@ -241,10 +280,10 @@ impl Log {
         result: Result<Vec<Item>, CarryError>,
         progress: &mut Progress,
     ) {
-        self.mover.task = match result {
-            Ok(items) => Task::Storing { items: items.into(), rest },
+        match result {
+            Ok(items) => self.mover.task = Task::Storing { items: items.into(), rest },
             Err(error) => self.give_up(error, progress),
-        };
+        }
     }
 
     /// Stores some of the items, as the meter and the log's own work allow.
@@ -276,7 +315,10 @@ impl Log {
             }
             items.pop_front();
         }
-        self.mover.counts.relocated_bytes += stored;
+        match rest.pass {
+            None => self.mover.counts.relocated_bytes += stored,
+            Some(_) => self.mover.counts.kept_bytes += stored,
+        }
         match items.is_empty() {
             true => self.load(rest),
             false => self.mover.task = Task::Storing { items, rest },

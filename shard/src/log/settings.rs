@@ -101,6 +101,8 @@ pub struct LogSettings {
     pub relocate_bandwidth_percent: u32,
     /// … or bytes per second, when that is more.
     pub relocate_bytes_per_second_min: u64,
+    /// Memory for the keys of one compaction. Bytes.
+    pub cleaner_buffer_bytes: usize,
     /// Producers a partition remembers at most; the longest silent one goes first.
     pub producers_max: usize,
     /// Silent producers are forgotten after this time.
@@ -127,6 +129,7 @@ impl Default for LogSettings {
             relocate_live_percent_max: 25,
             relocate_bandwidth_percent: 10,
             relocate_bytes_per_second_min: 1 << 20,
+            cleaner_buffer_bytes: 64 << 20,
             producers_max: 10_000,
             producer_expiry_ms: 24 * 3600 * 1000,
         }

@@ -12,7 +12,7 @@ use shard::batch::Valid;
 use shard::disk::sim::{Rng, SimDisk};
 use shard::ids::{DenseId, LeaderEpoch, LogId, Offset, PartitionKey, Timestamp};
 use shard::log::{AppendError, Appended, Done, Flush, Job, Lane, Log, LogSettings, LogSpec, Now};
-use shard::log::{PartitionSettings, SideBatch, SideError, SpaceCounts};
+use shard::log::{Compaction, PartitionSettings, SideBatch, SideError, SpaceCounts};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
@@ -28,6 +28,8 @@ pub struct Shape {
     pub steps: usize,
     /// Ends, sync errors and a disk that fills up happen at random between steps.
     pub faults: bool,
+    /// Most of what happens is about space: small segments, compacted partitions, jobs that run.
+    pub space: bool,
     pub plant: Plant,
 }
 
@@ -57,6 +59,9 @@ pub struct Tally {
     pub relocations: u64,
     pub relocated_bytes: u64,
     pub hollowed: u64,
+    pub cleanings: u64,
+    pub cleaned_bytes: u64,
+    pub kept_bytes: u64,
 }
 
 impl Tally {
@@ -74,6 +79,9 @@ impl Tally {
         self.relocations += other.relocations;
         self.relocated_bytes += other.relocated_bytes;
         self.hollowed += other.hollowed;
+        self.cleanings += other.cleanings;
+        self.cleaned_bytes += other.cleaned_bytes;
+        self.kept_bytes += other.kept_bytes;
     }
 }
 
@@ -185,11 +193,12 @@ impl Machine {
     }
 
     pub fn random_settings(&mut self) -> LogSettings {
+        let sizes = if self.shape.space { 64 << 10 } else { 256 << 10 };
         let rng = &mut self.rng;
         LogSettings {
             segment_bytes_min: 64 << 10,
-            segment_bytes_max: 256 << 10 << rng.below(3),
-            inline_bytes_max: 30_000 << rng.below(3),
+            segment_bytes_max: sizes << rng.below(3),
+            inline_bytes_max: if sizes < 128 << 10 { 30_000 } else { 30_000 << rng.below(3) },
             warm_bytes: [0, 300 << 10, 1 << 30][rng.below(3) as usize],
             unsynced_bytes_max: 32 << 10 << rng.below(5),
             unsynced_bytes_max_relaxed: 1 << 20,
@@ -220,6 +229,25 @@ impl Machine {
             internal: self.rng.one_in(6),
             compaction: None,
         };
+        let compaction = Compaction {
+            dirty_percent_min: if self.shape.space { 1 } else { 50 },
+            lag_min_ms: [0, 300][self.rng.below(2) as usize],
+            lag_max_ms: [1_000, i64::MAX][self.rng.below(2) as usize],
+            delete_retention_ms: [0, 400, 1 << 40][self.rng.below(3) as usize],
+        };
+        let is_compacted = match self.shape.space {
+            true => !self.rng.one_in(4),
+            false => self.rng.one_in(3),
+        };
+        let settings = match is_compacted {
+            false => settings,
+            true => PartitionSettings {
+                retention_ms: None,
+                retention_bytes: None,
+                compaction: Some(compaction),
+                ..settings
+            },
+        };
         self.history.attach(key, settings);
         let slot = &mut self.slots[slot];
         slot.keys.push(key);
@@ -248,6 +276,7 @@ impl Machine {
         self.now.wall = Timestamp(self.skew_ms + (self.now.mono_us / 1_000) as i64);
         let slot = self.rng.below(self.slots.len() as u64) as usize;
         let result = match self.rng.below(1_000) {
+            0..100 if self.shape.space => self.settle(slot),
             0..400 => self.append(slot),
             400..550 => self.tick(slot),
             550..740 => self.run_job(slot),
@@ -296,7 +325,8 @@ impl Machine {
         } as usize;
         let (sender, time) = (self.random_sender(key), self.random_time());
         let records = self.rng.between(1, 20) as i32;
-        let outline = Outline { sender, records, body_bytes, time };
+        let keyed = self.history.partitions[&key].settings.compaction.is_some();
+        let outline = Outline { sender, records, body_bytes, time, keyed };
         let bytes = build(&outline, &mut self.rng);
         let now = self.now;
         let live = self.live(slot);
@@ -350,6 +380,7 @@ impl Machine {
             records: 3,
             body_bytes: bytes.len(),
             time: self.random_time(),
+            keyed: self.history.partitions[&key].settings.compaction.is_some(),
         };
         let bytes = build(&outline, &mut self.rng);
         let now = self.now;
@@ -448,6 +479,7 @@ impl Machine {
     /// Takes new jobs, tells the oracle what is committed, and holds the offsets against it.
     pub fn observe(&mut self, slot: usize) -> Result<(), Violation> {
         let Slot { live: Some(live), keys, .. } = &mut self.slots[slot] else { return Ok(()) };
+        self.history.walls.push(self.now.wall.0);
         for job in live.log.take_jobs() {
             match job.lane() {
                 Lane::Sync => live.sync.push_back(job),
@@ -462,6 +494,9 @@ impl Machine {
         self.tally.relocations += space.relocations - before.relocations;
         self.tally.relocated_bytes += space.relocated_bytes - before.relocated_bytes;
         self.tally.hollowed += space.hollowed - before.hollowed;
+        self.tally.cleanings += space.cleanings - before.cleanings;
+        self.tally.cleaned_bytes += space.cleaned_bytes - before.cleaned_bytes;
+        self.tally.kept_bytes += space.kept_bytes - before.kept_bytes;
         live.space = space;
         for &key in keys.iter() {
             let Some(offsets) = live.log.offsets(live.ids[&key]) else {
@@ -484,7 +519,8 @@ impl Machine {
         let id = live.ids[&key];
         reader::whole(&live.log, id, &self.disk, &mut self.rng)
             .and_then(|(from, batches)| self.history.read(key, from, &batches))?;
-        reader::times(&live.log, id, &self.history.partitions[&key], key, &mut self.rng)
+        let partition = &self.history.partitions[&key];
+        reader::times(&live.log, id, partition, key, (&self.disk, &mut self.rng))
     }
 
     fn raise_log_start(&mut self, slot: usize) -> Result<(), Violation> {

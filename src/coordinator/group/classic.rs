@@ -254,10 +254,13 @@ impl Classic {
     }
 
     pub fn leave(&mut self, members: &[Leaving], turn: &mut Turn<'_>) -> Vec<Check> {
+        let before = (self.roster.len(), self.pending.len());
         let results: Vec<Check> =
             members.iter().map(|leaving| self.leave_one(leaving, turn)).collect();
-        if results.iter().any(Result::is_ok) {
-            self.after_leave(turn);
+        if self.roster.len() < before.0 {
+            self.rebalance(turn);
+        } else if self.pending.len() < before.1 {
+            self.maybe_complete(turn);
         }
         results
     }

@@ -10,6 +10,15 @@
 //!
 //! All of it is soft state but for what `classic` puts into a record: a group is stored when its
 //! leader has assigned, when a static member came back under a new id, and when it became empty.
+//!
+//! It behaves as the classic groups of Apache Kafka 4 do, but for this:
+//! - A request that is held is answered with "rebalance in progress" when its member asks again,
+//!   and with "unknown member" when its member leaves. Kafka never answers these.
+//! - Static members are let back into a full group. Who was told an id is counted, too.
+//! - A static member that is away is not taken for heard of because a rebalance ended without it.
+//! - Who was told an id and leaves starts no rebalance in a group that has settled.
+//! - A group is not stored before its leader has assigned, and is gone if none ever does.
+//! - Offsets committed after a group became empty have their full retention (`offsets`).
 
 mod classic;
 mod join;

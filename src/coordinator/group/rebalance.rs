@@ -43,10 +43,8 @@ impl Classic {
                 self.touch(&id, turn);
             }
         }
-        if !self.unsynced.is_empty() {
-            self.unsynced.clear();
-            turn.end_timer(GroupTimer::Syncs { group: self.id.clone() });
-        }
+        self.unsynced.clear();
+        turn.end_timer(GroupTimer::Syncs { group: self.id.clone() });
         self.enter(Phase::Preparing(Preparing::Again), turn);
         if self.has_all() {
             self.complete(turn);
@@ -117,9 +115,9 @@ impl Classic {
         for id in self.roster.ids() {
             if let Some(reply_to) = self.roster.end_join(&id) {
                 self.answer_join(&id, reply_to, turn);
+                self.roster.get_mut(&id).expect("an id of the roster").is_new = false;
+                self.touch(&id, turn);
             }
-            self.roster.get_mut(&id).expect("an id of the roster").is_new = false;
-            self.touch(&id, turn);
             self.unsynced.insert(id);
         }
         let timer = GroupTimer::Syncs { group: self.id.clone() };
@@ -157,15 +155,6 @@ impl Classic {
         self.leader = None;
         self.enter(Phase::Empty, turn);
         turn.record(self.to_record());
-    }
-
-    /// Goes on after members have left by themselves.
-    pub(super) fn after_leave(&mut self, turn: &mut Turn<'_>) {
-        match self.phase {
-            Phase::Completing | Phase::Stable => self.prepare_again(turn),
-            Phase::Preparing(_) => self.maybe_complete(turn),
-            Phase::Empty => {}
-        }
     }
 
     /// The time to sync is over: who has not done so is taken for lost.
