@@ -99,6 +99,8 @@ pub struct Core {
     scratch: RefCell<Scratch>,
     /// Timers of requests, which a stop ends early.
     pub(super) alarms: Alarms,
+    /// The tasks of the machines, which end with the core.
+    pub(super) tasks: Alarms,
     /// Wakes the upkeep of the logs.
     pub(super) upkeep: Notify,
     pub metrics: CoreMetrics,
@@ -132,6 +134,7 @@ impl Core {
             started: parts.started,
             scratch: RefCell::default(),
             alarms: Alarms::default(),
+            tasks: Alarms::default(),
             upkeep: Notify::default(),
             metrics: CoreMetrics::default(),
             cold: ColdBytes::default(),

@@ -9,8 +9,8 @@ use super::ask::{AppendAnswer, Ask, Batch, Item, Lost, ReadAnswer};
 use super::core::Core;
 use super::front::{
     AppendItem, AppendRefusal, AppendWait, Appending, CatalogDown, Cores, Found, GroupAnswer,
-    GroupItem, Later, Offsets, PartitionAt, PartitionRefusal, ReadData, ReadRequest, Slice,
-    TimeItem, TrimItem, WatchItem,
+    GroupItem, Later, Offsets, PartitionAt, PartitionRefusal, ReadData, ReadItem, ReadRequest,
+    Slice, TimeItem, TrimItem, Until, WatchItem,
 };
 use super::gather::{split, Gather};
 use super::jobs::Lanes;
@@ -20,13 +20,17 @@ use futures_channel::oneshot;
 use futures_lite::future::yield_now;
 use glommio::timer::Timer;
 use shard::ids::{LeaderEpoch, LogId, Offset, Timestamp};
-use shard::log::SideError;
+use shard::log::{ColdError, ReadPlan, SideError};
 use std::future::{poll_fn, Future};
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+
+/// How often a read is planned when segments go while it is carried out.
+const PLANS_MAX: usize = 10;
 
 /// A core as its handlers see it.
 #[derive(Clone)]
@@ -107,20 +111,13 @@ impl Cores for Door {
     }
 
     fn read(&self, ask: ReadRequest) -> Later<Vec<Result<ReadData, PartitionRefusal>>> {
-        let ReadRequest { items, bytes_max, until } = ask;
-        self.0.note_touched(items.iter().map(|item| self.0.owner(item.at.log)));
-        let request = |items| ReadRequest { items, bytes_max, until };
-        let gather = self.gather(
-            items,
-            |item| item.at.log,
-            |core, items| core.read(request(items)),
-            |items, reply| Ask::Read { ask: request(items), reply },
-        );
-        let core = self.0.clone();
+        self.0.note_touched(ask.items.iter().map(|item| self.0.owner(item.at.log)));
+        let (door, items, until) = (self.clone(), ask.items.clone(), ask.until);
+        let plans = self.plan_read(ask);
         Box::pin(async move {
             let mut data = Vec::new();
-            for answer in gather.await {
-                data.push(fetch(answer, &core).await);
+            for (item, plan) in items.into_iter().zip(plans.await) {
+                data.push(door.carry_out(plan, item, until).await);
             }
             data
         })
@@ -218,6 +215,41 @@ impl Cores for Door {
 }
 
 impl Door {
+    fn plan_read(&self, ask: ReadRequest) -> Gather<ReadAnswer> {
+        let ReadRequest { items, bytes_max, until } = ask;
+        let request = |items| ReadRequest { items, bytes_max, until };
+        self.gather(
+            items,
+            |item| item.at.log,
+            |core, items| core.read(request(items)),
+            |items, reply| Ask::Read { ask: request(items), reply },
+        )
+    }
+
+    /// Turns a plan into data. One whose segment has gone since is made again: what was in it lies
+    /// elsewhere now.
+    async fn carry_out(
+        &self,
+        mut plan: ReadAnswer,
+        item: ReadItem,
+        until: Until,
+    ) -> Result<ReadData, PartitionRefusal> {
+        for _ in 0..PLANS_MAX {
+            match fetch(plan?, &self.0).await {
+                Err(ColdError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    tracing::error!(partition = %item.at.key, %error, "a fetch could not be read");
+                    return Err(PartitionRefusal::Unreadable);
+                }
+                Ok(data) => return data,
+            }
+            let ask = ReadRequest { items: vec![item], bytes_max: item.bytes_max, until };
+            plan = self.plan_read(ask).await.pop().unwrap_or_else(Lost::lost);
+        }
+        tracing::error!(partition = %item.at.key, "a segment to be fetched from is missing");
+        Err(PartitionRefusal::Unreadable)
+    }
+
     /// Has a large batch written to a file of its own; others stay as they are.
     async fn write_aside(&self, item: AppendItem) -> Item {
         let Some(sides) = self.0.side_of(item.at.log, item.records.len()) else {
@@ -293,9 +325,11 @@ impl Future for Appends {
     }
 }
 
-/// Turns a plan into data; what is not warm is read by a worker.
-async fn fetch(answer: ReadAnswer, core: &Core) -> Result<ReadData, PartitionRefusal> {
-    let plan = answer?;
+/// What is not warm is read by a worker.
+async fn fetch(
+    plan: ReadPlan,
+    core: &Core,
+) -> Result<Result<ReadData, PartitionRefusal>, ColdError> {
     let mut slices: Vec<Slice> = plan.slices.into_iter().map(Slice::Warm).collect();
     if let Some(cold) = plan.cold {
         // A request behind others is polled again when it is its turn to be answered: a client that
@@ -304,19 +338,17 @@ async fn fetch(answer: ReadAnswer, core: &Core) -> Result<ReadData, PartitionRef
         let counted = core.cold.take(cold.bytes_max());
         let cold = cold.at_most(counted.bytes());
         match core.lanes.work(move || cold.run()).await {
-            Ok(Ok(bytes)) if bytes.is_empty() => {}
-            Ok(Ok(bytes)) => slices.push(Slice::Cold(counted.hold(bytes))),
-            Ok(Err(error)) => {
-                tracing::error!(%error, "a fetch could not be read");
-                return Err(PartitionRefusal::Unreadable);
+            Ok(bytes) => {
+                let bytes = Some(bytes?).filter(|bytes| !bytes.is_empty());
+                slices.extend(bytes.map(|bytes| Slice::Cold(counted.hold(bytes))));
             }
             Err(error) => {
                 tracing::warn!(%error, "a fetch was not read");
-                return Err(PartitionRefusal::Unreadable);
+                return Ok(Err(PartitionRefusal::Unreadable));
             }
         }
     }
-    Ok(ReadData { offsets: plan.offsets, slices, aborted: Vec::new() })
+    Ok(Ok(ReadData { offsets: plan.offsets, slices, aborted: Vec::new() }))
 }
 
 async fn look_up(
