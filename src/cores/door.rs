@@ -5,7 +5,7 @@
 //! arrive there in the order they were made.
 
 use super::append::Group;
-use super::ask::{AppendAnswer, Ask, Batch, Item, Lost, ReadAnswer};
+use super::ask::{AppendAnswer, Ask, Batch, Item, Lost, ReadAnswer, TimeAnswer};
 use super::core::Core;
 use super::front::{
     AppendItem, AppendRefusal, AppendWait, Appending, CatalogDown, Cores, Found, Later, Offsets,
@@ -18,7 +18,7 @@ use crate::catalog::{Answer, CatalogImage, Command};
 use futures_channel::oneshot;
 use glommio::timer::Timer;
 use shard::ids::{LeaderEpoch, LogId, Offset, Timestamp};
-use shard::log::SideError;
+use shard::log::{ColdError, SideError};
 use std::future::{poll_fn, Future};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -51,6 +51,26 @@ impl Door {
             }
         }
         gather
+    }
+
+    fn plan(&self, ask: ReadRequest) -> Gather<ReadAnswer> {
+        let ReadRequest { items, bytes_max, until } = ask;
+        let request = |items| ReadRequest { items, bytes_max, until };
+        self.gather(
+            items,
+            |item| item.at.log,
+            |core, items| core.read(request(items)),
+            |items, reply| Ask::Read { ask: request(items), reply },
+        )
+    }
+
+    fn plan_times(&self, items: Vec<TimeItem>) -> Gather<TimeAnswer> {
+        self.gather(
+            items,
+            |item| item.at.log,
+            |core, items| core.time(&items),
+            |items, reply| Ask::Time { items, reply },
+        )
     }
 }
 
@@ -88,19 +108,21 @@ impl Cores for Door {
     }
 
     fn read(&self, ask: ReadRequest) -> Later<Vec<Result<ReadData, PartitionRefusal>>> {
-        let ReadRequest { items, bytes_max, until } = ask;
-        let request = |items| ReadRequest { items, bytes_max, until };
-        let gather = self.gather(
-            items,
-            |item| item.at.log,
-            |core, items| core.read(request(items)),
-            |items, reply| Ask::Read { ask: request(items), reply },
-        );
-        let lanes = self.0.lanes.clone();
+        let (door, items) = (self.clone(), ask.items.clone());
+        let (bytes_max, until) = (ask.bytes_max, ask.until);
+        let gather = self.plan(ask);
         Box::pin(async move {
+            let lanes = &door.0.lanes;
             let mut data = Vec::new();
-            for answer in gather.await {
-                data.push(fetch(answer, &lanes).await);
+            for (item, answer) in items.into_iter().zip(gather.await) {
+                let mut got = fetch(answer, lanes).await;
+                if matches!(got, Err(Miss::Removed)) {
+                    // What it wanted lies elsewhere by now.
+                    let again = door.plan(ReadRequest { items: vec![item], bytes_max, until });
+                    let again = again.await.into_iter().next();
+                    got = fetch(again.unwrap_or(Err(PartitionRefusal::Unreadable)), lanes).await;
+                }
+                data.push(got.map_err(Miss::refusal));
             }
             data
         })
@@ -134,21 +156,19 @@ impl Cores for Door {
         &self,
         items: Vec<TimeItem>,
     ) -> Later<Vec<Result<Option<Found>, PartitionRefusal>>> {
-        let gather = self.gather(
-            items,
-            |item| item.at.log,
-            |core, items| core.time(&items),
-            |items, reply| Ask::Time { items, reply },
-        );
-        let lanes = self.0.lanes.clone();
+        let door = self.clone();
+        let gather = self.plan_times(items.clone());
         Box::pin(async move {
+            let lanes = &door.0.lanes;
             let mut found = Vec::new();
-            for answer in gather.await {
-                found.push(match answer {
-                    Ok(Some(seek)) => look_up(seek, &lanes).await,
-                    Ok(None) => Ok(None),
-                    Err(refusal) => Err(refusal),
-                });
+            for (item, answer) in items.into_iter().zip(gather.await) {
+                let mut got = look_up(answer, lanes).await;
+                if matches!(got, Err(Miss::Removed)) {
+                    let again = door.plan_times(vec![item]).await.into_iter().next();
+                    let again = again.unwrap_or(Err(PartitionRefusal::Unreadable));
+                    got = look_up(again, lanes).await;
+                }
+                found.push(got.map_err(Miss::refusal));
             }
             found
         })
@@ -250,40 +270,57 @@ impl Future for Appends {
     }
 }
 
+/// Why a planned read came to nothing.
+enum Miss {
+    Refused(PartitionRefusal),
+    /// A segment went between the plan and the read.
+    Removed,
+}
+
+impl Miss {
+    fn refusal(self) -> PartitionRefusal {
+        match self {
+            Miss::Refused(refusal) => refusal,
+            Miss::Removed => PartitionRefusal::Unreadable,
+        }
+    }
+}
+
+/// Has a worker do a read.
+async fn read_cold<T: Send + 'static>(
+    lanes: &Lanes,
+    read: impl FnOnce() -> Result<T, ColdError> + Send + 'static,
+) -> Result<T, Miss> {
+    match lanes.work(read).await {
+        Ok(Ok(read)) => Ok(read),
+        Ok(Err(ColdError::Removed)) => Err(Miss::Removed),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "stored records could not be read");
+            Err(Miss::Refused(PartitionRefusal::Unreadable))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "stored records were not read");
+            Err(Miss::Refused(PartitionRefusal::Unreadable))
+        }
+    }
+}
+
 /// Turns a plan into data; what is not warm is read by a worker.
-async fn fetch(answer: ReadAnswer, lanes: &Lanes) -> Result<ReadData, PartitionRefusal> {
-    let plan = answer?;
+async fn fetch(answer: ReadAnswer, lanes: &Lanes) -> Result<ReadData, Miss> {
+    let plan = answer.map_err(Miss::Refused)?;
     let mut slices: Vec<Slice> = plan.slices.into_iter().map(Slice::Warm).collect();
     if let Some(cold) = plan.cold {
-        match lanes.work(move || cold.run()).await {
-            Ok(Ok(bytes)) if bytes.is_empty() => {}
-            Ok(Ok(bytes)) => slices.push(Slice::Cold(bytes)),
-            Ok(Err(error)) => {
-                tracing::error!(%error, "a fetch could not be read");
-                return Err(PartitionRefusal::Unreadable);
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a fetch was not read");
-                return Err(PartitionRefusal::Unreadable);
-            }
+        let bytes = read_cold(lanes, move || cold.run()).await?;
+        if !bytes.is_empty() {
+            slices.push(Slice::Cold(bytes));
         }
     }
     Ok(ReadData { offsets: plan.offsets, slices, aborted: Vec::new() })
 }
 
-async fn look_up(
-    seek: shard::log::TimeSeek,
-    lanes: &Lanes,
-) -> Result<Option<Found>, PartitionRefusal> {
-    match lanes.work(move || seek.run()).await {
-        Ok(Ok(found)) => Ok(found),
-        Ok(Err(error)) => {
-            tracing::error!(%error, "a look-up by time could not be read");
-            Err(PartitionRefusal::Unreadable)
-        }
-        Err(error) => {
-            tracing::warn!(%error, "a look-up by time was not done");
-            Err(PartitionRefusal::Unreadable)
-        }
+async fn look_up(answer: TimeAnswer, lanes: &Lanes) -> Result<Option<Found>, Miss> {
+    match answer.map_err(Miss::Refused)? {
+        Some(seek) => read_cold(lanes, move || seek.run()).await,
+        None => Ok(None),
     }
 }
