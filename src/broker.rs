@@ -14,7 +14,7 @@ use crate::catalog::{Machine, Rules, Topic};
 use crate::config::describe::Node;
 use crate::config::topic::InvalidConfig;
 use crate::config::{Advertise, Config, HostPort, Threads};
-use crate::cores::{home, mesh, CoreParts, Keeper, Lanes, Quiet, SettingsOf};
+use crate::cores::{home, mesh, CoreParts, Lanes, Quiet, SettingsOf};
 use crate::handlers::Cluster;
 use crate::http::{self, HttpError};
 use crate::metrics::Board;
@@ -86,8 +86,17 @@ pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), S
     let cluster = Arc::new(cluster(&config, &data, &bound));
     let (ready, up) = mpsc::channel();
     let admission = admission(&config, cleared.connections_max);
-    let boot =
-        Boot { config: &config, data: &data, cluster, lanes, boards, admission, ready, started };
+    let boot = Boot {
+        disk: disk.clone(),
+        config: &config,
+        data: &data,
+        cluster,
+        lanes,
+        boards,
+        admission,
+        ready,
+        started,
+    };
     let (starts, stoppers) = boot.starts(logs, machine, listeners);
     let bodies = starts.into_iter().map(|start| move || serving::run(start)).collect();
     let cores = runtime::start(bodies, threads.pinned, &stops)?;
@@ -157,6 +166,7 @@ fn cluster(config: &Config, data: &Data, bound: &[SocketAddr]) -> Cluster {
 
 /// What all cores are made from.
 struct Boot<'a> {
+    disk: Arc<dyn Disk>,
     config: &'a Arc<Config>,
     data: &'a Data,
     cluster: Arc<Cluster>,
@@ -181,7 +191,8 @@ impl Boot<'_> {
         let sides = Arc::new(sides);
         let settings_of: SettingsOf =
             Arc::new(|topic: &Topic| topic.settings.partition(topic.is_internal()));
-        let mut keeper = Some(Keeper::new(machine));
+        let mut catalog = Some(machine);
+        let group_limits = Arc::new(self.config.group_limits());
         let mut hosted: Vec<Vec<(LogId, Log)>> = (0..cores).map(|_| Vec::new()).collect();
         for (id, log) in logs {
             hosted[id.0 as usize % cores].push((id, log));
@@ -203,10 +214,12 @@ impl Boot<'_> {
                 home: to_home,
                 sides: sides.clone(),
                 started: self.started,
+                disk: self.disk.clone(),
+                group_limits: group_limits.clone(),
             };
             CoreStart {
                 parts,
-                keeper: keeper.take(),
+                catalog: catalog.take(),
                 ends,
                 home,
                 quiet: quiet.clone(),

@@ -5,7 +5,8 @@
 //! whole table.
 
 use crate::catalog::{CreateRefusal, DeleteRefusal};
-use crate::cores::front::{AppendRefusal, CatalogDown, PartitionRefusal};
+use crate::coordinator::{self, CommitRefusal, FetchRefusal, GroupRefusal};
+use crate::cores::front::{AppendRefusal, CatalogDown, CoordinatorRefusal, PartitionRefusal};
 use kafka_protocol::ResponseError as Code;
 use shard::batch::BatchError;
 use thiserror::Error;
@@ -61,8 +62,10 @@ pub enum RequestFault {
     HalfProducer,
     #[error("no producer ids can be had now")]
     NoProducerIds,
-    #[error("consumer groups are not served by this version of the broker: assign partitions")]
-    NoGroups,
+    #[error("the topic of the groups, __consumer_offsets, cannot be made now")]
+    NoOffsetsTopic,
+    #[error("the broker alone writes to its internal topics and deletes of them")]
+    InternalTopic,
     #[error("transactions are not served by this version of the broker")]
     NoTransactions,
     #[error("share groups are not served by this version of the broker")]
@@ -75,8 +78,6 @@ pub enum RequestFault {
     EndpointType,
     #[error("an offset cannot be negative but for -1, the high watermark")]
     NegativeOffset,
-    #[error("records of the broker's own topics cannot be deleted")]
-    InternalTopic,
     #[error("the topic's cleanup.policy does not delete")]
     KeepsRecords,
     #[error("configurations of this type of resource are not kept")]
@@ -109,14 +110,14 @@ impl KafkaError for RequestFault {
             RequestFault::EmptyTransactionalId => Code::InvalidRequest,
             RequestFault::HalfProducer => Code::InvalidRequest,
             RequestFault::NoProducerIds => Code::CoordinatorNotAvailable,
-            RequestFault::NoGroups => Code::CoordinatorNotAvailable,
+            RequestFault::NoOffsetsTopic => Code::CoordinatorNotAvailable,
+            RequestFault::InternalTopic => Code::InvalidTopicException,
             RequestFault::NoTransactions => Code::UnsupportedVersion,
             RequestFault::NoShareGroups => Code::UnsupportedVersion,
             RequestFault::CoordinatorType => Code::InvalidRequest,
             RequestFault::ControllerEndpoint => Code::MismatchedEndpointType,
             RequestFault::EndpointType => Code::UnsupportedEndpointType,
             RequestFault::NegativeOffset => Code::OffsetOutOfRange,
-            RequestFault::InternalTopic => Code::InvalidTopicException,
             RequestFault::KeepsRecords => Code::PolicyViolation,
             RequestFault::ResourceType => Code::InvalidRequest,
             RequestFault::UnknownBroker => Code::InvalidRequest,
@@ -211,6 +212,65 @@ impl KafkaError for DeleteRefusal {
     }
 }
 
+impl KafkaError for CoordinatorRefusal {
+    fn code(&self) -> Code {
+        match self {
+            CoordinatorRefusal::NotHere => Code::NotCoordinator,
+            CoordinatorRefusal::Loading => Code::CoordinatorLoadInProgress,
+            CoordinatorRefusal::NotKept => Code::CoordinatorNotAvailable,
+        }
+    }
+}
+
+/// What members are told of a group that is not there depends on the API and its version.
+impl KafkaError for GroupRefusal {
+    fn code(&self) -> Code {
+        match self {
+            GroupRefusal::EmptyGroupId => Code::InvalidGroupId,
+            GroupRefusal::UnknownGroup => Code::GroupIdNotFound,
+            GroupRefusal::UnknownMember => Code::UnknownMemberId,
+            GroupRefusal::MemberIdRequired => Code::MemberIdRequired,
+            GroupRefusal::FencedInstance => Code::FencedInstanceId,
+            GroupRefusal::IllegalGeneration => Code::IllegalGeneration,
+            GroupRefusal::RebalanceInProgress => Code::RebalanceInProgress,
+            GroupRefusal::SessionTimeout => Code::InvalidSessionTimeout,
+            GroupRefusal::InconsistentProtocol => Code::InconsistentGroupProtocol,
+            GroupRefusal::GroupFull => Code::GroupMaxSizeReached,
+            GroupRefusal::TooManyGroups => Code::GroupMaxSizeReached,
+            GroupRefusal::MetadataTooLarge => Code::GroupMaxSizeReached,
+        }
+    }
+}
+
+impl KafkaError for CommitRefusal {
+    fn code(&self) -> Code {
+        match self {
+            CommitRefusal::UnknownTopic => Code::UnknownTopicOrPartition,
+            CommitRefusal::MetadataTooLarge => Code::OffsetMetadataTooLarge,
+            CommitRefusal::TooManyOffsets => Code::InvalidCommitOffsetSize,
+        }
+    }
+}
+
+impl KafkaError for FetchRefusal {
+    fn code(&self) -> Code {
+        match self {
+            FetchRefusal::UnknownMember => Code::UnknownMemberId,
+            FetchRefusal::StaleEpoch => Code::StaleMemberEpoch,
+        }
+    }
+}
+
+impl KafkaError for coordinator::DeleteRefusal {
+    fn code(&self) -> Code {
+        match self {
+            coordinator::DeleteRefusal::EmptyGroupId => Code::InvalidGroupId,
+            coordinator::DeleteRefusal::UnknownGroup => Code::GroupIdNotFound,
+            coordinator::DeleteRefusal::NotEmpty => Code::NonEmptyGroup,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,14 +315,14 @@ mod tests {
             EmptyTransactionalId,
             HalfProducer,
             NoProducerIds,
-            NoGroups,
+            NoOffsetsTopic,
+            InternalTopic,
             NoTransactions,
             NoShareGroups,
             CoordinatorType,
             ControllerEndpoint,
             EndpointType,
             NegativeOffset,
-            InternalTopic,
             KeepsRecords,
             ResourceType,
             UnknownBroker,
@@ -317,6 +377,34 @@ mod tests {
         ]
     }
 
+    fn group_lines(out: &mut String) {
+        use CoordinatorRefusal as C;
+        lines(out, vec![C::NotHere, C::Loading, C::NotKept]);
+        use GroupRefusal as G;
+        lines(
+            out,
+            vec![
+                G::EmptyGroupId,
+                G::UnknownGroup,
+                G::UnknownMember,
+                G::MemberIdRequired,
+                G::FencedInstance,
+                G::IllegalGeneration,
+                G::RebalanceInProgress,
+                G::SessionTimeout,
+                G::InconsistentProtocol,
+                G::GroupFull,
+                G::TooManyGroups,
+                G::MetadataTooLarge,
+            ],
+        );
+        use CommitRefusal as O;
+        lines(out, vec![O::UnknownTopic, O::MetadataTooLarge, O::TooManyOffsets]);
+        lines(out, vec![FetchRefusal::UnknownMember, FetchRefusal::StaleEpoch]);
+        use coordinator::DeleteRefusal as D;
+        lines(out, vec![D::EmptyGroupId, D::UnknownGroup, D::NotEmpty]);
+    }
+
     #[test]
     fn the_table() {
         let mut out = String::new();
@@ -343,6 +431,7 @@ mod tests {
         lines(&mut out, create_refusals());
         use DeleteRefusal as D;
         lines(&mut out, vec![D::UnknownName, D::UnknownId, D::Duplicate]);
+        group_lines(&mut out);
         print!("{out}");
         assert_eq!(out, TABLE);
     }
@@ -370,14 +459,14 @@ SpecialTimestamp 35
 EmptyTransactionalId 42
 HalfProducer 42
 NoProducerIds 15
-NoGroups 15
+NoOffsetsTopic 15
+InternalTopic 17
 NoTransactions 35
 NoShareGroups 35
 CoordinatorType 42
 ControllerEndpoint 114
 EndpointType 115
 NegativeOffset 1
-InternalTopic 17
 KeepsRecords 44
 ResourceType 42
 UnknownBroker 42
@@ -432,5 +521,33 @@ TooManyForBroker 44
 UnknownName 3
 UnknownId 100
 Duplicate 42
+[CoordinatorRefusal]
+NotHere 16
+Loading 14
+NotKept 15
+[GroupRefusal]
+EmptyGroupId 24
+UnknownGroup 69
+UnknownMember 25
+MemberIdRequired 79
+FencedInstance 82
+IllegalGeneration 22
+RebalanceInProgress 27
+SessionTimeout 26
+InconsistentProtocol 23
+GroupFull 81
+TooManyGroups 81
+MetadataTooLarge 81
+[CommitRefusal]
+UnknownTopic 3
+MetadataTooLarge 12
+TooManyOffsets 28
+[FetchRefusal]
+UnknownMember 25
+StaleEpoch 113
+[DeleteRefusal]
+EmptyGroupId 24
+UnknownGroup 69
+NotEmpty 68
 ";
 }

@@ -87,6 +87,10 @@ fn dump_segment(path: &Path, out: &mut dyn Write) -> Result<(), InspectError> {
             before.number, before.epoch, before.end
         )?;
     }
+    if let Some(next) = header.hollow {
+        writeln!(out, "hollow next_sequence={next}")?;
+        return Ok(());
+    }
     let mut scanner = Scanner::new(&*file, header.epoch, FRAMES_START, header.first_sequence);
     while let Some(frame) = scanner.next_frame().map_err(read)? {
         dump_frame(&frame, out)?;
@@ -117,7 +121,7 @@ fn dump_frame(frame: &Frame<'_>, out: &mut dyn Write) -> io::Result<()> {
     )?;
     let batch = match header.kind {
         Kind::Data | Kind::Side => BatchHeader::parse(frame.payload).ok(),
-        Kind::Bind | Kind::LogStart | Kind::Mark => None,
+        Kind::Bind | Kind::LogStart | Kind::Mark | Kind::Gap => None,
     };
     if let Some(batch) = batch {
         write!(
@@ -133,6 +137,11 @@ fn dump_frame(frame: &Frame<'_>, out: &mut dyn Write) -> io::Result<()> {
         )?;
     } else if header.kind == Kind::LogStart {
         write!(out, " log_start={}", header.base_offset)?;
+    } else if header.kind == Kind::Gap {
+        write!(out, " gap_from={}", header.base_offset)?;
+    }
+    if let Some(carried) = header.carried {
+        write!(out, " carried_from={} cleaned={}", carried.from, carried.cleaned)?;
     }
     writeln!(out)
 }

@@ -106,9 +106,13 @@ impl Rig {
 
     pub fn attach(&mut self, partition: i32, flush: Flush) -> DenseId {
         let key = PartitionKey { view: 0, topic: Uuid::from_u128(1), partition };
-        let internal = false;
-        let settings =
-            PartitionSettings { flush, retention_ms: None, retention_bytes: None, internal };
+        let settings = PartitionSettings {
+            flush,
+            retention_ms: None,
+            retention_bytes: None,
+            internal: false,
+            compaction: None,
+        };
         self.log.attach(key, settings)
     }
 

@@ -29,6 +29,8 @@ pub struct Scale {
     pub seconds: u64,
     /// Messages of 1 KiB a second in the comparison of partition counts.
     pub rate: u64,
+    /// Groups that heartbeat.
+    pub groups: usize,
 }
 
 /// What is measured, with what.
@@ -67,7 +69,7 @@ impl<'a> Target<'a> {
     }
 
     /// A topic of its own, deleted afterwards.
-    fn with_topic<T>(
+    pub fn with_topic<T>(
         &self,
         partitions: i32,
         flush: &str,

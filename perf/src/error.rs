@@ -36,6 +36,10 @@ pub enum PerfError {
     Missing(usize),
     #[error("http://{address}/metrics: {source}")]
     Metrics { address: String, source: io::Error },
+    #[error("{address}: {source}")]
+    Wire { address: String, source: io::Error },
+    #[error("an answer of the broker: {0}")]
+    Answer(String),
     #[error("the broker counts nothing called *{0}*")]
     NoMetric(&'static str),
     #[error(transparent)]

@@ -8,11 +8,14 @@ mod broker;
 mod cases;
 mod connections;
 mod error;
+mod flood;
+mod groups;
 mod idle;
 mod latency;
 mod metrics;
 mod tool;
 mod topics;
+mod wire;
 
 use benches::report::{write_json, Report};
 use broker::{Broker, Starter};
@@ -63,6 +66,12 @@ struct Cli {
     /// Partitions of the idle broker.
     #[arg(long, default_value_t = 100_000)]
     partitions: u32,
+    /// Groups of five members that heartbeat.
+    #[arg(long, default_value_t = 1_000)]
+    groups: usize,
+    /// Commits of the flood.
+    #[arg(long, default_value_t = 10_000_000)]
+    commits: u64,
     /// Connections that do nothing.
     #[arg(long, default_value_t = 5_000)]
     connections: usize,
@@ -88,6 +97,14 @@ enum Case {
     Stalls,
     /// Memory and start of idle brokers.
     Idle,
+    /// 64 committers of offsets.
+    Commits,
+    /// Many groups that only heartbeat.
+    Heartbeats,
+    /// Millions of commits over few keys, and a restart.
+    Flood,
+    /// How soon a new group and its second member have records.
+    FirstRecord,
     /// Memory and CPU of connections that do nothing.
     IdleConnections,
     /// Two producers find their cores behind one address.
@@ -153,6 +170,9 @@ fn own_broker(cli: &Cli, tool: &tool::Tool) -> Result<Report, PerfError> {
             }
         }
     }
+    if wanted(cli, Case::Flood) {
+        report.merge(flood::flood(&starter, cli.commits)?)?;
+    }
     for _ in 0..cli.rounds {
         if wanted(cli, Case::IdleConnections) {
             report.merge(connections::idle(&starter, cli.connections)?)?;
@@ -161,7 +181,7 @@ fn own_broker(cli: &Cli, tool: &tool::Tool) -> Result<Report, PerfError> {
             report.merge(connections::follow(&starter, tool, cli.large)?)?;
         }
     }
-    let own = [Case::Idle, Case::Stalls, Case::IdleConnections, Case::Follow];
+    let own = [Case::Idle, Case::Stalls, Case::Flood, Case::IdleConnections, Case::Follow];
     let others = |case: &Case| !own.contains(case);
     if cli.cases.is_empty() || cli.cases.iter().any(others) {
         let data = starter.data_dir()?;
@@ -187,7 +207,13 @@ fn fresh_stalls(
 }
 
 fn scale(cli: &Cli) -> Scale {
-    Scale { large: cli.large, small: cli.small, seconds: cli.seconds, rate: cli.rate }
+    Scale {
+        large: cli.large,
+        small: cli.small,
+        seconds: cli.seconds,
+        rate: cli.rate,
+        groups: cli.groups,
+    }
 }
 
 fn wanted(cli: &Cli, case: Case) -> bool {
@@ -203,11 +229,14 @@ fn rounds(
     let target = Target::new(broker, tool, scale(cli), is_basalt)?;
     let mut report = Report::new("rounds");
     type Round = fn(&Target<'_>) -> Result<Report, PerfError>;
-    let all: [(Case, Round); 5] = [
+    let all: [(Case, Round); 8] = [
         (Case::Produce, cases::produce),
         (Case::Consume, cases::consume),
         (Case::Partitions, cases::partitions),
         (Case::Latency, cases::end_to_end),
+        (Case::Commits, groups::commits),
+        (Case::Heartbeats, groups::heartbeats),
+        (Case::FirstRecord, groups::first_record),
         (Case::Idle, cases::memory),
     ];
     for round in 0..cli.rounds {

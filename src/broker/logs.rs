@@ -1,16 +1,15 @@
 //! Opens all logs at once and reads the catalogue out of log 0. Blocks; runs before any core.
 
 use super::data::{Data, DataError};
-use crate::catalog::{Machine, Record, RecordError, CATALOG_PARTITION};
+use crate::catalog::{Machine, Record, CATALOG_PARTITION};
 use crate::cores::CATALOG_SETTINGS;
-use shard::batch::{expand, BatchError, BatchHeader, Expander, Limits, Malformed, Records};
+use crate::state_machine::{read_batches, Unreadable};
 use shard::disk::Disk;
 use shard::ids::{LogId, Offset, Timestamp};
 use shard::log::{ColdError, Log, LogSettings, LogSpec, Now, OpenError, ReadAsk, ReadError};
 use shard::log::{Recovered, Until};
 use std::collections::BTreeSet;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -40,17 +39,11 @@ pub enum LogsError {
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogUnreadable {
     #[error("the catalogue cannot be read: {0}")]
-    Io(#[from] io::Error),
-    #[error("the catalogue cannot be read: {0}")]
     Cold(#[from] ColdError),
     #[error("the catalogue cannot be read: {0}")]
     Plan(#[from] ReadError),
-    #[error("a batch of the catalogue is damaged: {0}")]
-    Batch(#[from] BatchError),
-    #[error("a record of the catalogue is damaged: {0:?}")]
-    Malformed(Malformed),
-    #[error(transparent)]
-    Record(#[from] RecordError),
+    #[error("the catalogue cannot be read: {0}")]
+    Records(#[from] Unreadable),
 }
 
 /// The time on the clocks that logs are told, `started` being their zero.
@@ -183,56 +176,11 @@ pub fn read_catalog(
     loop {
         let ask =
             ReadAsk { from, bytes_max: READ_BYTES, whole_first: true, until: Until::HighWatermark };
-        let plan = log.plan_read(id, &ask)?;
-        let mut bytes = Vec::new();
-        for slice in &plan.slices {
-            // Mapped bytes are read through the file: a bad sector is an error then.
-            let (path, at) = slice.place();
-            read_into(disk, path.to_path_buf(), at, slice.len(), &mut bytes)?;
-        }
-        if let Some(cold) = plan.cold {
-            bytes.extend_from_slice(&cold.run()?);
-        }
-        let Some(end) = replay(&bytes, machine)? else { return Ok(()) };
-        from = end;
-    }
-}
-
-fn read_into(
-    disk: &dyn Disk,
-    path: PathBuf,
-    at: u64,
-    count: usize,
-    into: &mut Vec<u8>,
-) -> io::Result<()> {
-    let file = disk.open(&path)?;
-    let start = into.len();
-    into.resize(start + count, 0);
-    let mut done = 0;
-    while done < count {
-        match file.read_at(at + done as u64, &mut into[start + done..])? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            read => done += read,
+        let bytes = log.plan_read(id, &ask)?.copy(disk)?;
+        let end = read_batches(&bytes, from, |record: Record| machine.replay(&record))?;
+        match end {
+            Some(end) => from = end,
+            None => return Ok(()),
         }
     }
-    Ok(())
-}
-
-/// Replays whole batches; returns the offset behind the last, none if there is no batch.
-fn replay(mut bytes: &[u8], machine: &mut Machine) -> Result<Option<Offset>, CatalogUnreadable> {
-    let mut end = None;
-    let mut expander = Expander::default();
-    while !bytes.is_empty() {
-        let (header, body, rest) = BatchHeader::split(bytes)?;
-        if let Some(codec) = header.attributes.codec() {
-            let records = expand(codec, body, &Limits::default(), &mut expander)?;
-            for record in Records::new(records, header.record_count) {
-                let record = record.map_err(CatalogUnreadable::Malformed)?;
-                machine.replay(&Record::from_bytes(record.value.unwrap_or_default())?);
-            }
-        }
-        end = Some(header.end_offset());
-        bytes = rest;
-    }
-    Ok(end)
 }

@@ -1,8 +1,9 @@
 //! What runs on one core: its state, its listener with all connections, and their orderly end.
 
+use crate::catalog::Machine;
 use crate::config::{Advertise, Config};
 use crate::cores::front::{Parcel, Touched};
-use crate::cores::{Core, CoreParts, Door, Ends, Home, Keeper, Life, Quiet};
+use crate::cores::{Core, CoreParts, Door, Ends, Home, Life, Quiet};
 use crate::handlers::{Client, Cluster, Handlers};
 use crate::metrics::{Board, Snapshot};
 use crate::net::{self, Admission, ConnInfo, CoreNet, Limits, Service};
@@ -22,7 +23,8 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// All a core takes along to its thread.
 pub struct CoreStart {
     pub parts: CoreParts,
-    pub keeper: Option<Keeper>,
+    /// For core 0, which keeps the catalogue.
+    pub catalog: Option<Machine>,
     pub ends: Ends,
     pub home: Home,
     pub quiet: Quiet,
@@ -41,7 +43,7 @@ pub struct CoreStart {
 /// The core, from its first task to its last.
 pub async fn run(start: CoreStart) {
     let grace = Duration::from_millis(start.config.shutdown_grace_ms.unsigned_abs());
-    let core = Core::new(start.parts, start.keeper);
+    let core = Core::new(start.parts, start.catalog);
     core.cold.set_max(start.limits.core_held_bytes_max / 2);
     let net = CoreNet::new(start.limits, start.admission);
     let life = {
@@ -57,7 +59,7 @@ pub async fn run(start: CoreStart) {
     let door = Rc::new(Door(core.clone()));
     // Elsewhere clients know the owners and go there themselves.
     let moves = start.config.advertise == Advertise::One;
-    let handlers = Handlers::new(door, start.config, start.cluster);
+    let handlers = Handlers::new(door, start.config, start.cluster, core.id());
     let service = Rc::new(Kafka { handlers: handlers.clone(), core: core.clone(), moves });
     {
         let (service, net) = (service.clone(), net.clone());
@@ -74,6 +76,7 @@ pub async fn run(start: CoreStart) {
     core.arrivals.close();
     net.drain();
     core.ring_alarms();
+    core.release_groups();
     if within(grace, net.emptied()).await.is_none() {
         tracing::warn!(connections = net.connections(), "closing connections that did not end");
         net.close();
@@ -121,9 +124,10 @@ struct Kafka {
 }
 
 impl Service for Kafka {
-    fn call(&self, frame: Bytes, _conn: &Rc<ConnInfo>) -> Outcome {
+    fn call(&self, frame: Bytes, conn: &Rc<ConnInfo>) -> Outcome {
         self.core.touched.take();
-        self.handlers.call(frame, Client { view: crate::catalog::DEFAULT_VIEW })
+        let client = Client { view: crate::catalog::DEFAULT_VIEW, host: conn.peer.ip() };
+        self.handlers.call(frame, client)
     }
 
     fn touched(&self) -> Touched {

@@ -50,6 +50,13 @@ impl Topic {
     }
 }
 
+/// A new picture of the catalogue, and the topics it has lost.
+#[derive(Clone, Debug)]
+pub struct ImageChange {
+    pub image: Arc<CatalogImage>,
+    pub removed: Vec<Arc<Topic>>,
+}
+
 /// How a request names a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopicLookup<'a> {
@@ -82,6 +89,11 @@ impl CatalogImage {
 
     pub fn by_id(&self, view: u32, id: Uuid) -> Option<&Arc<Topic>> {
         self.by_id.get(&id).filter(|topic| topic.view == view)
+    }
+
+    /// The topics of this name, one of each view that has it.
+    pub fn topics_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Arc<Topic>> {
+        self.by_name.values().filter_map(move |names| names.get(name))
     }
 
     /// All topics of a view, in no particular order.

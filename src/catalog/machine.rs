@@ -1,17 +1,18 @@
-//! The catalogue's state and its two moves: `step` decides, `replay` changes.
+//! The catalogue's state and its two moves: `decide` looks, `replay` changes.
 //!
-//! Core 0 calls `step` for a command, appends the records to the catalogue's partition, replays
-//! them, waits for the commit, publishes the next picture and sends the reply. At start it replays
-//! what the partition holds. Two commands are never decided on the same state: the records of the
-//! first are replayed before the second is stepped.
+//! The shell on core 0 has it decide on a command, appends the records to the catalogue's
+//! partition, replays them, waits for the commit, publishes the next picture and sends the reply.
+//! At start it replays what the partition holds. Two commands are never decided on the same state:
+//! the records of the first are replayed before the second is decided on.
 
-use super::create::{self, CreateOutcome, Creation, NewTopic};
+use super::create::{self, CreateOutcome, CreateRefusal, Creation, NewTopic};
 use super::delete::{self, DeleteOutcome, TopicRef};
 use super::image::{CatalogImage, Topic};
 use super::name;
 use super::record::{Record, TopicRecord};
 use crate::config::topic::{InvalidConfig, Overrides, TopicSettings};
 use crate::config::Config;
+use crate::coordinator::OFFSETS_TOPIC;
 use shard::ids::{LogId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -40,6 +41,10 @@ pub enum Command {
         view: u32,
         topics: Vec<TopicRef>,
     },
+    /// Creates `__consumer_offsets` unless it is there.
+    OpenGroups {
+        view: u32,
+    },
     /// A block of producer ids for one core to hand out.
     TakeProducerIds {
         count: u32,
@@ -52,10 +57,11 @@ pub enum Command {
 }
 
 impl Command {
-    /// How many fresh ids `step` needs.
+    /// How many fresh ids `decide` needs.
     pub fn fresh_ids(&self) -> usize {
         match self {
             Command::CreateTopics { topics, .. } => topics.len(),
+            Command::OpenGroups { .. } => 1,
             Command::DeleteTopics { .. }
             | Command::TakeProducerIds { .. }
             | Command::Purged { .. } => 0,
@@ -68,13 +74,14 @@ impl Command {
 pub enum Answer {
     Created(Vec<CreateOutcome>),
     Deleted(Vec<DeleteOutcome>),
+    GroupsOpened(Result<(), CreateRefusal>),
     ProducerIds(Range<i64>),
     Purged,
 }
 
 /// A decision: what to append, and what to answer then.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct Decision {
     pub records: Vec<Record>,
     pub answer: Answer,
 }
@@ -92,6 +99,14 @@ pub struct Machine {
     load: BTreeMap<u32, usize>,
     tombstones: BTreeMap<Uuid, Tombstone>,
     next_producer_id: i64,
+    pub(super) unpublished: Unpublished,
+}
+
+/// What replay has changed and the shell has not been told.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unpublished {
+    pub topics: bool,
+    pub removed: Vec<Arc<Topic>>,
 }
 
 /// A deleted topic some logs still hold frames of.
@@ -114,7 +129,22 @@ impl Machine {
             load: BTreeMap::new(),
             tombstones: BTreeMap::new(),
             next_producer_id: 0,
+            unpublished: Unpublished::default(),
         })
+    }
+
+    /// A machine of the same rules without a topic.
+    pub fn emptied(&self) -> Machine {
+        Machine {
+            rules: self.rules.clone(),
+            defaults: self.defaults.clone(),
+            image: CatalogImage::default(),
+            forms: BTreeMap::new(),
+            load: BTreeMap::new(),
+            tombstones: BTreeMap::new(),
+            next_producer_id: 0,
+            unpublished: Unpublished::default(),
+        }
     }
 
     /// The picture to publish.
@@ -129,30 +159,23 @@ impl Machine {
     }
 
     /// Decides on a command. `ids` are `command.fresh_ids()` ids nobody has used.
-    pub fn step(&self, command: &Command, now: Timestamp, ids: &[Uuid]) -> Step {
+    pub fn decide(&self, command: &Command, now: Timestamp, ids: &[Uuid]) -> Decision {
         match command {
             Command::CreateTopics { view, topics, validate_only } => {
-                let creation = Creation {
-                    view: *view,
-                    image: &self.image,
-                    forms: &self.forms,
-                    rules: &self.rules,
-                    load: &self.load,
-                    now_ms: now.0,
-                };
-                let (topics, outcomes) = create::create(&creation, topics, ids);
+                let (topics, outcomes) = create::create(&self.creation(*view, now), topics, ids);
                 let records = topics.into_iter().filter(|_| !validate_only).map(Record::Topic);
-                Step { records: records.collect(), answer: Answer::Created(outcomes) }
+                Decision { records: records.collect(), answer: Answer::Created(outcomes) }
             }
+            Command::OpenGroups { view } => self.open_groups(*view, now, ids),
             Command::DeleteTopics { view, topics } => {
                 let (gone, outcomes) = delete::delete(*view, &self.image, topics);
                 let records = gone.iter().map(|topic| deleted_record(topic, now)).collect();
-                Step { records, answer: Answer::Deleted(outcomes) }
+                Decision { records, answer: Answer::Deleted(outcomes) }
             }
             Command::TakeProducerIds { count } => {
                 let next = self.next_producer_id.saturating_add(i64::from(*count));
                 let answer = Answer::ProducerIds(self.next_producer_id..next);
-                Step { records: vec![Record::ProducerIds { next }], answer }
+                Decision { records: vec![Record::ProducerIds { next }], answer }
             }
             Command::Purged { log, topics } => {
                 let holds = |id: &&Uuid| {
@@ -160,9 +183,39 @@ impl Machine {
                 };
                 let purged = |id: &Uuid| Record::TopicPurged { id: *id, log: log.0 };
                 let records = topics.iter().filter(holds).map(purged).collect();
-                Step { records, answer: Answer::Purged }
+                Decision { records, answer: Answer::Purged }
             }
         }
+    }
+
+    fn creation(&self, view: u32, now: Timestamp) -> Creation<'_> {
+        Creation {
+            view,
+            image: &self.image,
+            forms: &self.forms,
+            rules: &self.rules,
+            load: &self.load,
+            now_ms: now.0,
+        }
+    }
+
+    /// The topic of the groups is made at their first use. It may pass the limit on partitions no
+    /// more than any other.
+    fn open_groups(&self, view: u32, now: Timestamp, ids: &[Uuid]) -> Decision {
+        let topic = NewTopic {
+            name: OFFSETS_TOPIC.to_string(),
+            partitions: self.rules.config.offsets_topic_num_partitions,
+            replication_factor: -1,
+            configs: vec![("cleanup.policy".to_string(), Some("compact".to_string()))],
+            ..NewTopic::default()
+        };
+        let (topics, mut outcomes) = create::create(&self.creation(view, now), &[topic], ids);
+        let result = match outcomes.pop().map(|outcome| outcome.result) {
+            Some(Err(CreateRefusal::Exists { .. }) | Ok(_)) | None => Ok(()),
+            Some(Err(refusal)) => Err(refusal),
+        };
+        let records = topics.into_iter().map(Record::Topic).collect();
+        Decision { records, answer: Answer::GroupsOpened(result) }
     }
 
     /// Applies a record: the one way state changes. Replaying a record again changes nothing.
@@ -212,6 +265,7 @@ impl Machine {
         if self.image.by_id(topic.view, topic.id).is_some() {
             return;
         }
+        self.unpublished.topics = true;
         for log in &topic.logs {
             *self.load.entry(*log).or_default() += 1;
         }
@@ -243,6 +297,8 @@ impl Machine {
 
     fn drop_topic(&mut self, id: Uuid) {
         let Some(topic) = self.image.remove(id) else { return };
+        self.unpublished.topics = true;
+        self.unpublished.removed.push(topic.clone());
         for log in &topic.logs {
             if let Some(count) = self.load.get_mut(&log.0) {
                 *count -= 1;
@@ -302,7 +358,7 @@ mod tests {
                     Uuid::from_u128(self.ids)
                 })
                 .collect();
-            let step = self.machine.step(&command, Timestamp(7), &ids);
+            let step = self.machine.decide(&command, Timestamp(7), &ids);
             for record in &step.records {
                 let bytes = record.to_bytes();
                 self.machine.replay(&Record::from_bytes(&bytes).unwrap());

@@ -1,6 +1,6 @@
 //! The catalogue: which topics there are, where their partitions lie, which producer ids are given.
 //!
-//! A pure state machine. `Machine::step` looks at a command and answers with records and a reply;
+//! A pure state machine. `Machine::decide` looks at a command and answers with records and a reply;
 //! `Machine::replay` alone changes state, at run time after the records are appended and at start
 //! from the internal partition they live in. Core 0 owns the machine; all cores look topics up in
 //! the immutable `CatalogImage` it publishes. Nothing here does I/O, reads a clock, draws a random
@@ -8,6 +8,7 @@
 
 mod create;
 mod delete;
+mod driven;
 mod image;
 mod machine;
 mod name;
@@ -16,8 +17,8 @@ mod record;
 
 pub use create::{CreateOutcome, CreateRefusal, Created, NewTopic};
 pub use delete::{DeleteOutcome, DeleteRefusal, Deleted, TopicRef};
-pub use image::{CatalogImage, Topic, TopicLookup};
-pub use machine::{Answer, Command, Machine, Rules, Step};
+pub use image::{CatalogImage, ImageChange, Topic, TopicLookup};
+pub use machine::{Answer, Command, Decision, Machine, Rules};
 pub use name::{is_internal, name_problem, NameProblem};
 pub use record::{Record, RecordError, TopicRecord};
 

@@ -1,10 +1,11 @@
-//! The configuration in the engine's own terms.
+//! The configuration in the terms of the engine and of the coordinators.
 //!
-//! The engine takes plain settings and knows no keys; here each of its settings is given the key it
+//! These take plain settings and know no keys; here each of its settings is given the key it
 //! comes from, in one place for boot, for new topics and for changed ones.
 
+use crate::coordinator::GroupLimits;
 use shard::batch::{Limits, Rules, TimestampRule};
-use shard::log::{LogSettings, PartitionSettings};
+use shard::log::{Compaction, LogSettings, PartitionSettings};
 
 use super::choice::{Flush, TimestampType};
 use super::keys::Config;
@@ -27,8 +28,29 @@ impl Config {
             sync_stall_ms: self.log_sync_stall_ms.unsigned_abs(),
             prefault_bytes_max: bounded(self.log_prefault_bytes),
             retention_check_ms: self.log_retention_check_interval_ms.unsigned_abs(),
+            relocate_live_percent_max: self.log_relocate_live_percent,
+            relocate_bandwidth_percent: self.log_relocate_bandwidth_percent,
+            cleaner_buffer_bytes: in_memory(self.log_cleaner_dedupe_buffer_size),
+            relocate_bytes_per_second_min: self.log_relocate_min_bytes_per_second,
             producers_max: self.producers_max_per_partition as usize,
             producer_expiry_ms: self.producer_id_expiration_ms,
+        }
+    }
+
+    pub fn group_limits(&self) -> GroupLimits {
+        GroupLimits {
+            session_timeout_ms: (
+                self.group_min_session_timeout_ms,
+                self.group_max_session_timeout_ms,
+            ),
+            initial_rebalance_delay_ms: self.group_initial_rebalance_delay_ms,
+            members_max: self.group_max_size as usize,
+            groups_max: self.group_max_count as usize,
+            metadata_bytes_max: in_memory(self.group_metadata_max_bytes),
+            offsets_max: self.group_offsets_max as usize,
+            offset_metadata_bytes_max: self.offset_metadata_max_bytes as usize,
+            offsets_retention_ms: i64::from(self.offsets_retention_minutes) * 60_000,
+            offsets_check_ms: self.offsets_retention_check_interval_ms,
         }
     }
 
@@ -50,6 +72,12 @@ impl TopicSettings {
             retention_ms: self.retention_ms,
             retention_bytes: self.retention_bytes,
             internal,
+            compaction: self.cleanup.compact.then_some(Compaction {
+                dirty_percent_min: self.dirty_percent_min,
+                lag_min_ms: self.min_compaction_lag_ms,
+                lag_max_ms: self.max_compaction_lag_ms,
+                delete_retention_ms: self.delete_retention_ms,
+            }),
         }
     }
 
@@ -122,6 +150,8 @@ mod tests {
             ("flush", "os"),
             ("retention.bytes", "10"),
             ("max.message.bytes", "20"),
+            ("min.cleanable.dirty.ratio", "0.29"),
+            ("delete.retention.ms", "7"),
         ] {
             given.insert(name.to_string(), value.to_string());
         }
@@ -129,6 +159,11 @@ mod tests {
         let partition = settings.partition(false);
         assert_eq!(partition.flush, shard::log::Flush::Os);
         assert_eq!(partition.retention_bytes, Some(10));
+        let compaction =
+            Compaction { dirty_percent_min: 29, delete_retention_ms: 7, ..Compaction::default() };
+        assert_eq!(partition.compaction, Some(compaction));
+        let plain = TopicSettings::resolve(&Overrides::new(), &config).unwrap();
+        assert_eq!(plain.partition(false).compaction, None);
         assert_eq!(partition.retention_ms, Some(604_800_000));
         let rules = settings.rules(config.decompression_limits(), true);
         assert_eq!((rules.message_bytes_max, rules.keys_required), (20, true));

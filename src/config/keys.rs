@@ -174,6 +174,18 @@ log_index_cache_bytes: u64 = "log.index.cache.bytes", bytes(MIB, 64 * GIB), "64M
 log_retention_check_interval_ms: i64 = "log.retention.check.interval.ms", millis(100, DAY),
     "5min", Live,
     "How often a log looks for records that retention no longer keeps.";
+log_relocate_live_percent: u32 = "log.relocate.live.percent", count(0, 50), "25", Live,
+    "A segment is emptied when no more of it is alive than this percentage: that is copied to the \
+     end of the log, so that topics with little data or long retention hold no old segment back.";
+log_relocate_bandwidth_percent: u32 = "log.relocate.bandwidth.percent", count(1, 100), "10", Live,
+    "What this copying and compaction may add to what is appended, in percent.";
+log_relocate_min_bytes_per_second: u64 = "log.relocate.min.bytes.per.second", bytes(KIB, NO_END),
+    "1MiB", Live,
+    "What they may write in a second, for each log, when that is more.";
+log_cleaner_dedupe_buffer_size: u64 = "log.cleaner.dedupe.buffer.size",
+    bytes(MIB, 64 * GIB), "64MiB", Live,
+    "Memory for the keys of one compaction. What has more new keys than fit is compacted in parts. \
+     Each log compacts one partition at a time.";
 hot_bytes: u64 = "hot.bytes", bytes(0, NO_END), "8GiB", Planned,
     "How much recent history is kept as raw log after it has become part of a table.";
 hot_ms: i64 = "hot.ms", millis(0, NO_END), "24h", Planned,
@@ -217,6 +229,36 @@ compression_type: Compression = "compression.type", Kind::Choice(Compression::NA
     "The codec of stored batches. Batches are kept as the producer sent them, whatever it says.";
 min_insync_replicas: i32 = "min.insync.replicas", count(1, 32_767), "1", Planned,
     "Copies that acks=all asks for. There is one copy: accepted for tools that expect it.";
+
+["Groups"]
+offsets_topic_num_partitions: i32 = "offsets.topic.num.partitions", count(1, 10_000), "50", Live,
+    "Partitions of __consumer_offsets, which spread groups over the cores. Counts when the topic \
+     is made, at the first use of a group.";
+group_initial_rebalance_delay_ms: i64 = "group.initial.rebalance.delay.ms", millis(0, HOUR), "3s",
+    Live,
+    "How long the first rebalance of an empty group waits for more members; each of them prolongs \
+     it, up to the group's rebalance timeout.";
+group_min_session_timeout_ms: i64 = "group.min.session.timeout.ms", millis(1, HOUR), "6s", Live,
+    "The shortest session timeout a member may ask for.";
+group_max_session_timeout_ms: i64 = "group.max.session.timeout.ms", millis(1, DAY), "30min", Live,
+    "The longest session timeout a member may ask for.";
+group_max_size: u32 = "group.max.size", count(1, 1_000_000), "10_000", Live,
+    "Members one group may have.";
+group_max_count: u32 = "group.max.count", count(1, 10_000_000), "10_000", Live,
+    "Groups each partition of __consumer_offsets may have; new ones beyond it are refused.";
+group_metadata_max_bytes: u64 = "group.metadata.max.bytes", bytes(KIB, GIB), "16MiB", Live,
+    "What the subscriptions and assignments of all members of one group may come to.";
+group_offsets_max: u32 = "group.offsets.max", count(1, 10_000_000), "200_000", Live,
+    "Partitions one group may have committed offsets of.";
+offset_metadata_max_bytes: u32 = "offset.metadata.max.bytes", count(0, 1_000_000), "4_096", Live,
+    "The text a client may commit with an offset, in bytes.";
+offsets_retention_minutes: u32 = "offsets.retention.minutes", count(1, 2_147_483_647), "10_080",
+    Live,
+    "How long offsets are kept after their group has become empty, or after the last commit of \
+     consumers that are in no group.";
+offsets_retention_check_interval_ms: i64 = "offsets.retention.check.interval.ms", millis(1, DAY),
+    "10min", Live,
+    "How often offsets that are kept no longer are looked for.";
 
 ["Limits"]
 socket_request_max_bytes: u64 = "socket.request.max.bytes", bytes(64 * KIB, 2 * GIB - 1),

@@ -113,6 +113,8 @@ pub struct TopicSettings {
     pub min_compaction_lag_ms: i64,
     pub max_compaction_lag_ms: i64,
     pub delete_retention_ms: i64,
+    /// `min.cleanable.dirty.ratio`, in whole percent.
+    pub dirty_percent_min: u8,
 }
 
 /// Checks what a client gives for a topic, each alone and all together over the broker's defaults.
@@ -167,6 +169,7 @@ impl TopicSettings {
             min_compaction_lag_ms: layers.get("min.compaction.lag.ms")?,
             max_compaction_lag_ms: layers.get("max.compaction.lag.ms")?,
             delete_retention_ms: layers.get("delete.retention.ms")?,
+            dirty_percent_min: percent(&layers.get::<String>("min.cleanable.dirty.ratio")?),
         };
         let (min, max) = (settings.min_compaction_lag_ms, settings.max_compaction_lag_ms);
         if min > max {
@@ -174,6 +177,11 @@ impl TopicSettings {
         }
         Ok(settings)
     }
+}
+
+/// A share between 0 and 1, checked before.
+fn percent(ratio: &str) -> u8 {
+    (ratio.parse::<f64>().unwrap_or(1.0) * 100.0).round() as u8
 }
 
 /// A topic's overrides over the broker's configuration over Kafka's defaults.
@@ -299,7 +307,6 @@ const fn long(min: i64) -> Rule {
     Rule::Long { min }
 }
 
-const NO_COMPACTION: TopicEffect = TopicEffect::Stored("records are not compacted yet");
 const OWN_SEGMENTS: TopicEffect =
     TopicEffect::Stored("segments hold many topics and are set for the whole broker");
 const OWN_FLUSH: TopicEffect = TopicEffect::Stored("flush decides when records are synced");
@@ -327,8 +334,8 @@ use TopicEffect::Live;
 
 topic_keys! {
 "cleanup.policy", Rule::List(Cleanup::NAMES), "delete", Ours("log.cleanup.policy"), Live,
-    "What happens to old records: delete drops them by age and size, compact asks for a key in \
-     every record (removing all but the last record per key is not built yet).";
+    "What happens to old records: delete drops them by age and size, compact keeps the last record \
+     of each key and asks for a key in every record.";
 "compression.gzip.level", Rule::Int { min: -1, max: 9 }, "-1", Kafkas("compression.gzip.level"),
     KEPT_AS_SENT, "The level when the broker compresses with gzip.";
 "compression.lz4.level", Rule::Int { min: 1, max: 17 }, "9", Kafkas("compression.lz4.level"),
@@ -339,7 +346,7 @@ topic_keys! {
     Kafkas("compression.zstd.level"), KEPT_AS_SENT,
     "The level when the broker compresses with zstd.";
 "delete.retention.ms", long(0), "86400000", Kafkas("log.cleaner.delete.retention.ms"),
-    NO_COMPACTION, "How long compaction keeps the mark of a deleted key.";
+    Live, "How long the mark of a deleted key stays after compaction has first seen it.";
 "file.delete.delay.ms", long(0), "60000", Kafkas("log.segment.delete.delay.ms"), OWN_SEGMENTS,
     "How long a file stays after its deletion was decided.";
 "flush", Rule::Choice(Flush::NAMES), "commit", Ours("flush"), Live,
@@ -361,7 +368,7 @@ topic_keys! {
 "local.retention.ms", long(-2), "-2", Kafkas("log.local.retention.ms"), NO_TIERS,
     "How long records of a tiered topic are kept on the broker's own disk.";
 "max.compaction.lag.ms", long(1), MAX_LONG, Kafkas("log.cleaner.max.compaction.lag.ms"),
-    NO_COMPACTION, "The longest time a record waits for compaction.";
+    Live, "The longest time a record waits for compaction once its segment is full.";
 "max.message.bytes", int(0), "1048588", Ours("message.max.bytes"), Live,
     "The largest batch a producer may send, as it is on the wire.";
 "message.downconversion.enable", Rule::Bool, "true", Kafkas("log.message.downconversion.enable"),
@@ -376,9 +383,9 @@ topic_keys! {
     "Whether a record's timestamp is the producer's (CreateTime) or the broker's at the append \
      (LogAppendTime).";
 "min.cleanable.dirty.ratio", Rule::Double { min: 0.0, max: 1.0 }, "0.5",
-    Kafkas("log.cleaner.min.cleanable.ratio"), NO_COMPACTION,
+    Kafkas("log.cleaner.min.cleanable.ratio"), Live,
     "The share of a partition that must be new before compaction looks at it.";
-"min.compaction.lag.ms", long(0), "0", Kafkas("log.cleaner.min.compaction.lag.ms"), NO_COMPACTION,
+"min.compaction.lag.ms", long(0), "0", Kafkas("log.cleaner.min.compaction.lag.ms"), Live,
     "The shortest time a record is safe from compaction.";
 "min.insync.replicas", int(1), "1", Ours("min.insync.replicas"), ONE_COPY,
     "Copies that must have a record before acks=all is answered.";

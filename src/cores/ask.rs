@@ -6,16 +6,15 @@
 //! as plans: what has to be read from the disk is read by a worker for the asking core.
 
 use super::front::{
-    AppendItem, AppendRefusal, AppendWait, Appended, CatalogDown, Offsets, Parcel, PartitionAt,
-    PartitionRefusal, ReadRequest, TimeItem, WatchItem,
+    AppendItem, AppendRefusal, AppendWait, Appended, CatalogDown, CoordinatorRefusal, GroupAnswer,
+    GroupItem, Offsets, Parcel, PartitionAt, PartitionRefusal, ReadRequest, TimeItem, WatchItem,
 };
-use crate::catalog::{Answer, CatalogImage, Command, Topic};
+use crate::catalog::{Answer, Command, ImageChange};
 use bytes::Bytes;
 use futures_channel::oneshot::Sender;
 use shard::batch::Rules;
 use shard::ids::{LeaderEpoch, Offset};
 use shard::log::{ReadPlan, SideBatch, TimeSeek};
-use std::sync::Arc;
 
 pub type AppendAnswer = Result<Appended, AppendRefusal>;
 pub type ReadAnswer = Result<ReadPlan, PartitionRefusal>;
@@ -91,18 +90,16 @@ pub enum Ask {
         command: Command,
         reply: Sender<CatalogAnswer>,
     },
+    /// To the coordinators of groups on the owner's partitions; answered when all have answered.
+    Groups {
+        items: Vec<GroupItem>,
+        reply: Sender<Vec<GroupAnswer>>,
+    },
     /// From core 0, when the catalogue has changed.
     Image {
         change: ImageChange,
         reply: Sender<()>,
     },
-}
-
-/// A new picture of the catalogue, and the topics it has lost.
-#[derive(Clone, Debug)]
-pub struct ImageChange {
-    pub image: Arc<CatalogImage>,
-    pub removed: Vec<Arc<Topic>>,
 }
 
 /// The answer in place of one that will not come, because the owner is gone.
@@ -119,5 +116,11 @@ impl<T> Lost for Result<T, AppendRefusal> {
 impl<T> Lost for Result<T, PartitionRefusal> {
     fn lost() -> Self {
         Err(PartitionRefusal::Unreadable)
+    }
+}
+
+impl<T> Lost for Result<T, CoordinatorRefusal> {
+    fn lost() -> Self {
+        Err(CoordinatorRefusal::NotHere)
     }
 }

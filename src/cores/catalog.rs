@@ -1,29 +1,24 @@
-//! Core 0's keeper of the catalogue: step, append, replay, wait for the commit, publish, answer.
+//! Core 0's keeper of the catalogue: its machine in a shell, and what a change means to the cores.
 //!
-//! The state machine decides and holds the state; this shell gives it time and fresh ids, keeps its
-//! records in the catalogue's partition of log 0 and hands the new picture to all cores before the
-//! command is answered: whoever has the answer sees the topic on every core.
+//! A change is published to all cores when it has committed and before it is answered: whoever has
+//! the answer sees the topic on every core. The offsets groups have committed for a topic that is
+//! gone go before that answer too.
 //!
 //! When the log has gone on to a new segment the keeper writes the whole state again at its end and
 //! drops what was before, so that the catalogue never keeps an old segment from going.
-//!
-//! Gap: the tombstone of a deleted topic is kept for ever (about 100 bytes).
 
-use super::ask::{Ask, CatalogAnswer, ImageChange};
+use super::append::Group;
+use super::ask::{Ask, CatalogAnswer};
 use super::core::Core;
-use super::front::{AppendItem, AppendWait, CatalogDown, PartitionAt};
-use crate::catalog::{Answer, Command, Machine, Record, Step, Topic, CATALOG_PARTITION};
+use super::front::{CatalogDown, PartitionAt};
+use super::machines::Home;
+use crate::catalog::{Command, ImageChange, Machine, Record, CATALOG_PARTITION};
+use crate::state_machine::{batch_of, Durable, Pair, Shell};
 use bytes::Bytes;
 use futures_channel::oneshot;
-use shard::batch::{BatchBuilder, Limits, NewRecord, Rules, TimestampRule};
-use shard::ids::{LogId, Timestamp};
-use std::cell::RefCell;
+use shard::ids::LogId;
+use std::future::{poll_fn, Future};
 use std::rc::Rc;
-use std::sync::Arc;
-use uuid::Uuid;
-
-/// How long a change of the catalogue may wait for its commit.
-const COMMIT_TIMEOUT_MS: u64 = 30_000;
 
 /// Records of a snapshot in one batch.
 const SNAPSHOT_BATCH_RECORDS: usize = 256;
@@ -31,25 +26,22 @@ const SNAPSHOT_BATCH_RECORDS: usize = 256;
 /// The catalogue's partition and its log.
 pub const CATALOG_AT: PartitionAt = PartitionAt { log: LogId(0), key: CATALOG_PARTITION };
 
-/// What core 0 has beyond the other cores.
-pub struct Keeper {
-    machine: RefCell<Machine>,
-}
-
-impl Keeper {
-    pub fn new(machine: Machine) -> Keeper {
-        Keeper { machine: RefCell::new(machine) }
-    }
-}
-
-/// A decision whose records are appended and not yet committed.
-struct Decided {
-    answer: Answer,
-    group: Option<Rc<super::append::Group>>,
-    change: Option<ImageChange>,
-}
-
 impl Core {
+    /// Lets the catalogue, as it was read before the cores started, live on this core.
+    pub(super) fn keep_catalog(self: &Rc<Self>, read: Machine) {
+        let blank = read.emptied();
+        let home = Home {
+            core: self.clone(),
+            at: CATALOG_AT,
+            name: "catalogue".to_string(),
+            empty: Box::new(move || blank.clone()),
+            perform: |core, change| Box::pin(async move { core.make_known(change).await }),
+        };
+        let shell = Shell::active(Rc::new(home), read);
+        let before = self.catalog.replace(Some(shell));
+        assert!(before.is_none(), "a core keeps the catalogue once");
+    }
+
     /// Carries out a command for another core.
     pub(super) fn serve_catalog(
         self: &Rc<Self>,
@@ -63,77 +55,26 @@ impl Core {
         .detach();
     }
 
-    /// Carries out a command. It is decided now; the future is the rest, and does its work even if
-    /// nobody awaits its outcome.
-    pub(super) fn command(
-        self: &Rc<Self>,
-        command: Command,
-    ) -> impl std::future::Future<Output = CatalogAnswer> {
-        let (sender, outcome) = oneshot::channel();
-        match self.decide(&command) {
-            Some(decided) => {
-                let core = self.clone();
-                glommio::spawn_local(async move {
-                    let _ = sender.send(core.carry_out(decided).await);
-                })
-                .detach();
-            }
-            None => drop(sender),
-        }
-        async move { outcome.await.unwrap_or(Err(CatalogDown)) }
-    }
-
-    /// None when this core is not the catalogue's.
-    fn decide(&self, command: &Command) -> Option<Decided> {
-        let keeper = self.keeper.as_ref()?;
-        let now = self.now().wall;
-        let ids: Vec<Uuid> = (0..command.fresh_ids()).map(|_| Uuid::new_v4()).collect();
-        let mut machine = keeper.machine.borrow_mut();
-        let before = machine.image();
-        let Step { records, answer } = machine.step(command, now, &ids);
-        if records.is_empty() {
-            return Some(Decided { answer, group: None, change: None });
-        }
-        let item = AppendItem { at: CATALOG_AT, records: batch_of(&records, now), rules: RULES };
-        let wait = AppendWait::Committed { timeout_ms: COMMIT_TIMEOUT_MS };
-        let group = self.append(vec![item.into()], wait, None);
-        // Internal appends are never held back. One that was refused changed nothing.
-        let refused = group.is_done() && !group.all_landed();
-        if !refused {
-            records.iter().for_each(|record| machine.replay(record));
-        }
-        let removed = records.iter().filter_map(|record| match record {
-            Record::TopicDeleted { view, id, .. } => before.by_id(*view, *id).cloned(),
-            Record::Topic(_) | Record::TopicPurged { .. } | Record::ProducerIds { .. } => None,
-        });
-        let removed: Vec<Arc<Topic>> = removed.collect();
-        let topics = records
-            .iter()
-            .any(|record| matches!(record, Record::Topic(_) | Record::TopicDeleted { .. }));
-        let change = topics.then(|| ImageChange { image: machine.image(), removed });
-        Some(Decided { answer, group: Some(group), change })
-    }
-
-    async fn carry_out(self: Rc<Self>, decided: Decided) -> CatalogAnswer {
-        let Decided { answer, group, change } = decided;
-        if let Some(group) = group {
-            futures_lite::future::poll_fn(|cx| group.poll(|group| group.is_done(), cx)).await;
-            if let Some(Err(refusal)) = group.take().into_iter().find(Result::is_err) {
-                tracing::error!(?refusal, "a change of the catalogue was not kept");
-                return Err(CatalogDown);
+    /// Carries out a command. It is decided now and done even if nobody awaits its outcome.
+    pub(super) fn command(&self, command: Command) -> impl Future<Output = CatalogAnswer> {
+        let submitted = self.catalog().map(|shell| shell.submit(command));
+        async move {
+            match submitted {
+                Some(answer) => match answer.await {
+                    Ok(Ok(answer)) => Ok(answer),
+                    Ok(Err(_)) | Err(oneshot::Canceled) => Err(CatalogDown),
+                },
+                // This core has no catalogue.
+                None => Err(CatalogDown),
             }
         }
-        if let Some(change) = change {
-            self.publish(change).await;
-        }
-        Ok(answer)
     }
 
     /// Writes the state anew behind everything, when some of it lies in a segment that could go,
     /// and drops the rest once that is committed.
     pub(super) async fn rewrite_catalog(&self) {
         let Some(group) = self.append_snapshot() else { return };
-        futures_lite::future::poll_fn(|cx| group.poll(|group| group.is_done(), cx)).await;
+        poll_fn(|cx| group.poll(Group::is_done, cx)).await;
         let answers = group.take();
         if let Some(Err(refusal)) = answers.iter().find(|answer| answer.is_err()) {
             // What was there is still there.
@@ -146,22 +87,20 @@ impl Core {
     }
 
     /// All batches of a snapshot in one go: no change comes between them.
-    fn append_snapshot(&self) -> Option<Rc<super::append::Group>> {
-        let keeper = self.keeper.as_ref().filter(|_| self.reaches_back(CATALOG_AT))?;
+    fn append_snapshot(&self) -> Option<Rc<Group>> {
+        let shell = self.catalog().filter(|_| self.reaches_back(CATALOG_AT))?;
+        let records = shell.look(Machine::snapshot)?;
         let now = self.now().wall;
-        let records = keeper.machine.borrow().snapshot();
-        let item = |records: &[Record]| AppendItem {
-            at: CATALOG_AT,
-            records: batch_of(records, now),
-            rules: RULES,
+        let batch = |records: &[Record]| -> (PartitionAt, Bytes) {
+            let pairs: Vec<Pair> = records.iter().map(Durable::to_pair).collect();
+            (CATALOG_AT, batch_of(&pairs, now))
         };
-        let items = records.chunks(SNAPSHOT_BATCH_RECORDS).map(item).map(Into::into).collect();
-        let wait = AppendWait::Committed { timeout_ms: COMMIT_TIMEOUT_MS };
-        Some(self.append(items, wait, None))
+        Some(self.append_internal(records.chunks(SNAPSHOT_BATCH_RECORDS).map(batch).collect()))
     }
 
-    /// Returns when all cores see the new picture.
-    async fn publish(&self, change: ImageChange) {
+    /// Returns when all cores see the new picture and no group has offsets of topics that are gone.
+    async fn make_known(self: Rc<Self>, change: ImageChange) {
+        let gone: Vec<_> = change.removed.iter().map(|topic| topic.id).collect();
         let others = (0..self.cores()).filter(|core| *core != self.id());
         let seen: Vec<oneshot::Receiver<()>> = others
             .map(|core| {
@@ -175,23 +114,8 @@ impl Core {
             // A core that is gone sees nothing any more.
             let _ = seen.await;
         }
+        if !gone.is_empty() {
+            self.forget_topics(gone).await;
+        }
     }
-}
-
-/// The broker's own records are taken as they are.
-const RULES: Rules = Rules {
-    message_bytes_max: usize::MAX,
-    timestamps: TimestampRule::Create { before_max_ms: i64::MAX, after_max_ms: i64::MAX },
-    keys_required: false,
-    zstd_allowed: true,
-    limits: Limits { bytes_max: usize::MAX, ratio_max: usize::MAX, ratio_free_bytes: usize::MAX },
-};
-
-fn batch_of(records: &[Record], now: Timestamp) -> Bytes {
-    let mut batch = BatchBuilder::new();
-    for record in records {
-        let value = record.to_bytes();
-        batch.push(&NewRecord { timestamp: now, value: Some(&value), ..NewRecord::default() });
-    }
-    batch.build().into()
 }

@@ -8,25 +8,28 @@ use super::alarms::Alarms;
 use super::append::Group;
 use super::arrivals::Arrivals;
 use super::ask::{
-    AppendAnswer, Ask, EpochAnswer, EpochItem, ImageChange, Item, OffsetsAnswer, ReadAnswer,
-    TimeAnswer,
+    AppendAnswer, Ask, EpochAnswer, EpochItem, Item, OffsetsAnswer, ReadAnswer, TimeAnswer,
 };
-use super::catalog::Keeper;
 use super::cold::ColdBytes;
 use super::front::{
     AppendRefusal, AppendWait, PartitionAt, PartitionRefusal, ReadRequest, TimeItem, Touched,
     WatchItem,
 };
+use super::groups::Coordinator;
 use super::host::{Host, Request};
 use super::jobs::{Finished, Lanes, ToHome};
+use super::machines::Wakes;
 use super::mesh::Links;
 use super::notify::Notify;
 use super::watch::Watcher;
-use crate::catalog::{CatalogImage, Topic, CATALOG_PARTITION};
+use crate::catalog::{CatalogImage, ImageChange, Machine, Topic, CATALOG_PARTITION};
+use crate::coordinator::GroupLimits;
 use crate::metrics::{CoreMetrics, LogCounts};
+use crate::state_machine::Shell;
 use futures_channel::oneshot;
 use rustc_hash::FxHashMap;
 use shard::batch::Scratch;
+use shard::disk::Disk;
 use shard::ids::{DenseId, LogId, Offset, PartitionKey, Timestamp};
 use shard::log::{self, Flush, Log, Now, PartitionSettings, ReadAsk, Sides};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -41,6 +44,7 @@ pub const CATALOG_SETTINGS: PartitionSettings = PartitionSettings {
     retention_ms: None,
     retention_bytes: None,
     internal: true,
+    compaction: None,
 };
 
 /// What a topic's configuration means to a log.
@@ -60,6 +64,9 @@ pub struct CoreParts {
     pub sides: Arc<BTreeMap<LogId, Arc<Sides>>>,
     /// The start of the monotonic clock the logs were opened with.
     pub started: Instant,
+    /// Where the logs are, for reads of the broker's own.
+    pub disk: Arc<dyn Disk>,
+    pub group_limits: Arc<GroupLimits>,
 }
 
 /// Where a partition is on this core.
@@ -77,7 +84,14 @@ pub struct Core {
     image: RefCell<Arc<CatalogImage>>,
     settings_of: SettingsOf,
     links: OnceCell<Links>,
-    pub(super) keeper: Option<Keeper>,
+    /// The catalogue, on the core that keeps it.
+    pub(super) catalog: RefCell<Option<Rc<Shell<Machine>>>>,
+    /// The coordinators of groups on this core's partitions of `__consumer_offsets`.
+    pub(super) groups: RefCell<FxHashMap<PartitionKey, Rc<Coordinator>>>,
+    pub(super) group_limits: Arc<GroupLimits>,
+    /// Wakes the machines of this core.
+    pub(super) wakes: Wakes,
+    pub(super) disk: Arc<dyn Disk>,
     pub(super) lanes: Lanes,
     home: ToHome,
     sides: Arc<BTreeMap<LogId, Arc<Sides>>>,
@@ -96,8 +110,8 @@ pub struct Core {
 }
 
 impl Core {
-    /// `keeper` on core 0 alone.
-    pub fn new(parts: CoreParts, keeper: Option<Keeper>) -> Rc<Core> {
+    /// `catalog` for core 0 alone.
+    pub fn new(parts: CoreParts, catalog: Option<Machine>) -> Rc<Core> {
         let hosts = parts.logs.into_iter().map(|(id, log)| RefCell::new(Host::new(id, log)));
         let core = Core {
             id: parts.id,
@@ -107,7 +121,11 @@ impl Core {
             image: RefCell::new(parts.image),
             settings_of: parts.settings_of,
             links: OnceCell::new(),
-            keeper,
+            catalog: RefCell::default(),
+            groups: RefCell::default(),
+            group_limits: parts.group_limits,
+            wakes: Wakes::default(),
+            disk: parts.disk,
             lanes: parts.lanes,
             home: parts.home,
             sides: parts.sides,
@@ -121,7 +139,11 @@ impl Core {
             touched: Cell::default(),
         };
         core.attach_kept();
-        Rc::new(core)
+        let core = Rc::new(core);
+        if let Some(catalog) = catalog {
+            core.keep_catalog(catalog);
+        }
+        core
     }
 
     /// Gives the partitions the logs know from before their settings, so that retention works on
@@ -200,6 +222,7 @@ impl Core {
             // The connection of an asker that is gone closes.
             Ask::Connection { parcel, reply } => drop(reply.send(self.arrivals.take(parcel))),
             Ask::Catalog { command, reply } => self.serve_catalog(command, reply),
+            Ask::Groups { items, reply } => self.serve_groups(items, reply),
             Ask::Image { change, reply } => {
                 self.adopt(change);
                 let _ = reply.send(());
@@ -339,11 +362,12 @@ impl Core {
     }
 
     /// Looks at topics through a new picture from now on.
-    pub(super) fn adopt(&self, change: ImageChange) {
+    pub(super) fn adopt(self: &Rc<Self>, change: ImageChange) {
         if change.image.version >= self.image.borrow().version {
             *self.image.borrow_mut() = change.image;
         }
         for topic in change.removed {
+            self.close_coordinators(&topic);
             for partition in 0..topic.partitions() {
                 let route = self.routes.borrow_mut().remove(&topic.key(partition));
                 if let Some(Route { host, id }) = route {
@@ -351,7 +375,30 @@ impl Core {
                 }
             }
         }
+        self.open_coordinators();
         self.upkeep.notify();
+    }
+
+    pub(super) fn catalog(&self) -> Option<Rc<Shell<Machine>>> {
+        self.catalog.borrow().clone()
+    }
+
+    /// Steps the timers that are due of all machines of this core.
+    pub(super) fn fire_machines(&self) {
+        if let Some(catalog) = self.catalog() {
+            catalog.fire();
+        }
+        let shells: Vec<Rc<Coordinator>> = self.groups.borrow().values().cloned().collect();
+        shells.iter().for_each(|shell| shell.fire());
+    }
+
+    /// Lets go of the machines: the core is about to end.
+    pub(super) fn close_machines(&self) {
+        if let Some(catalog) = self.catalog.take() {
+            catalog.close();
+        }
+        let groups = std::mem::take(&mut *self.groups.borrow_mut());
+        groups.values().for_each(|shell| shell.close());
     }
 
     /// Whether a partition of this core has records in segments that take no more appends.

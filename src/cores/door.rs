@@ -8,8 +8,9 @@ use super::append::Group;
 use super::ask::{AppendAnswer, Ask, Batch, Item, Lost, ReadAnswer};
 use super::core::Core;
 use super::front::{
-    AppendItem, AppendRefusal, AppendWait, Appending, CatalogDown, Cores, Found, Later, Offsets,
-    PartitionAt, PartitionRefusal, ReadData, ReadRequest, Slice, TimeItem, TrimItem, WatchItem,
+    AppendItem, AppendRefusal, AppendWait, Appending, CatalogDown, Cores, Found, GroupAnswer,
+    GroupItem, Later, Offsets, PartitionAt, PartitionRefusal, ReadData, ReadRequest, Slice,
+    TimeItem, TrimItem, WatchItem,
 };
 use super::gather::{split, Gather};
 use super::jobs::Lanes;
@@ -192,6 +193,27 @@ impl Cores for Door {
         let (reply, answer) = oneshot::channel();
         self.0.send(0, Ask::Catalog { command, reply });
         Box::pin(async move { answer.await.unwrap_or(Err(CatalogDown)) })
+    }
+
+    fn groups(&self, items: Vec<GroupItem>) -> Later<Vec<GroupAnswer>> {
+        let core = &self.0;
+        let mut gather = Gather::new(items.len());
+        let mut local = None;
+        for share in split(items, |item| item.at.log, |log| core.owner(log)) {
+            if share.core == core.id() {
+                local = Some((core.coordinate(share.items), share.places));
+            } else {
+                let (reply, answers) = oneshot::channel();
+                core.send(share.core, Ask::Groups { items: share.items, reply });
+                gather.expect(answers, share.places);
+            }
+        }
+        Box::pin(async move {
+            if let Some((answers, places)) = local {
+                gather.fill(&places, answers.await);
+            }
+            gather.await
+        })
     }
 }
 

@@ -6,6 +6,7 @@
 //! no runtime and run in tests against a model.
 
 use crate::catalog::{Answer, CatalogImage, Command};
+use crate::coordinator::{GroupOutput, GroupRequest};
 use bytes::{Bytes, BytesMut};
 use shard::batch::{BatchError, Rules};
 use shard::disk::SharedBytes;
@@ -67,6 +68,32 @@ pub trait Cores: 'static {
 
     /// Has core 0 run a command. Resolves when its records are committed and this core sees them.
     fn catalog(&self, command: Command) -> Later<Result<Answer, CatalogDown>>;
+
+    /// Has the coordinators, each on the partition of `__consumer_offsets` at its `at`, take their
+    /// requests. They are decided in the order of calls; a rebalance may take its time to answer.
+    fn groups(&self, items: Vec<GroupItem>) -> Later<Vec<GroupAnswer>>;
+}
+
+/// A request to the coordinator that lives on a partition of `__consumer_offsets`.
+#[derive(Clone, Debug)]
+pub struct GroupItem {
+    pub at: PartitionAt,
+    pub request: GroupRequest,
+}
+
+pub type GroupAnswer = Result<GroupOutput, CoordinatorRefusal>;
+
+/// Why a coordinator did not take a request, or its outcome is not known to be kept.
+#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum CoordinatorRefusal {
+    /// It does not live here, or its log has failed.
+    #[error("the coordinator is not here")]
+    NotHere,
+    #[error("the coordinator is loading")]
+    Loading,
+    /// The records could not be kept: the disk is full, say.
+    #[error("the coordinator could not keep what was decided")]
+    NotKept,
 }
 
 /// A partition and where it lies.

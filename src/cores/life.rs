@@ -1,7 +1,8 @@
 //! A core from its first to its last moment: the tasks behind the connections, and the stop.
 //!
 //! Tasks: one per other core that serves its messages, one that takes finished jobs, one that looks
-//! after the logs whenever something happened or is due, one that turns the loop now and then. All
+//! after the logs whenever something happened or is due, one that fires the timers of its machines,
+//! one that turns the loop now and then. All
 //! of them are ended and awaited before the executor is left: what is pending then would leak.
 
 use super::core::Core;
@@ -40,6 +41,7 @@ pub struct Life {
     upkeep: Task<()>,
     pulse: Task<()>,
     catalog: Task<()>,
+    machines: Task<()>,
 }
 
 /// Counts the cores that will ask nothing more of others.
@@ -57,6 +59,7 @@ impl Life {
     ) -> Life {
         let (links, receivers) = ends.connect().await;
         core.connect(links);
+        core.open_coordinators();
         let mesh = receivers.into_iter().map(|receiver| {
             let core = core.clone();
             glommio::spawn_local(async move {
@@ -71,6 +74,7 @@ impl Life {
             upkeep: glommio::spawn_local(look_after(core.clone())),
             pulse: glommio::spawn_local(pulse(core.clone(), is_busy)),
             catalog: glommio::spawn_local(keep_catalog_young(core.clone())),
+            machines: glommio::spawn_local(core.clone().keep_time()),
             core,
         }
     }
@@ -87,9 +91,11 @@ impl Life {
         self.upkeep.cancel().await;
         self.pulse.cancel().await;
         self.catalog.cancel().await;
+        self.machines.cancel().await;
         while !core.stop_step() && Instant::now() < deadline {
             core.upkeep_done().await;
         }
+        core.close_machines();
         if let Some(links) = core.links() {
             links.close();
         }

@@ -3,8 +3,9 @@
 //! `front` is what handlers may ask, `door` the answer to it over real cores. `core` owns logs and
 //! serves asks, each log at home in a `host`; `ask` and `mesh` are the messages between cores,
 //! `gather` splits requests and joins answers; `append` and `watch` are those who wait. `jobs` runs
-//! what blocks, `catalog` keeps the catalogue on core 0, `arrivals` passes connections on, `cold`
-//! bounds what is read from the disk, `life` starts and ends a core's tasks.
+//! what blocks, `machines` is where state machines live, `catalog` and `groups` are those there
+//! are, `arrivals` passes connections on, `cold` bounds what is read from the disk, `life` starts
+//! and ends a core's tasks.
 
 mod alarms;
 mod append;
@@ -16,16 +17,18 @@ mod core;
 mod door;
 pub mod front;
 mod gather;
+mod groups;
 mod host;
 mod jobs;
 mod life;
+mod machines;
 mod mesh;
 mod notify;
 #[cfg(test)]
 mod tests;
 mod watch;
 
-pub use catalog::{Keeper, CATALOG_AT};
+pub use catalog::CATALOG_AT;
 pub use core::{Core, CoreParts, SettingsOf, CATALOG_SETTINGS};
 pub use door::Door;
 pub use jobs::{home, Finished, Home, Lanes, Threads, ToHome, WorkError};

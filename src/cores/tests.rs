@@ -1,12 +1,17 @@
 //! Whole cores over a simulated disk, asked through the door of the last one.
 
 use super::front::{
-    AppendItem, AppendRefusal, AppendWait, Appending, Cores, Found, PartitionAt, PartitionRefusal,
-    ReadData, ReadItem, ReadRequest, Slice, TimeItem, TimeTarget, TrimItem, Until, WatchItem,
+    AppendItem, AppendRefusal, AppendWait, Appending, Cores, Found, GroupItem, PartitionAt,
+    PartitionRefusal, ReadData, ReadItem, ReadRequest, Slice, TimeItem, TimeTarget, TrimItem,
+    Until, WatchItem,
 };
 use super::*;
 use crate::catalog::{Answer, Command, Machine, NewTopic, Rules, Topic, TopicRef, DEFAULT_VIEW};
 use crate::config::Config;
+use crate::coordinator::{
+    partition_of, Commit, CommitRefusal, Committed, CommittedTopic, FetchOffsets, GroupOutput,
+    GroupRequest, OffsetCommit, Session, OFFSETS_TOPIC,
+};
 use crate::runtime::{self, Stops};
 use futures_channel::oneshot;
 use futures_lite::future::poll_once;
@@ -57,7 +62,7 @@ fn on_cores(cores: usize, disk: &SimDisk, settings: LogSettings, body: Body) {
     let machine = Machine::new(rules).expect("the defaults are right");
     let image = machine.image();
     let sides = Arc::new(logs.iter().map(|(id, log)| (*id, log.sides())).collect());
-    let (mut keeper, mut body, quiet) = (Some(Keeper::new(machine)), Some(body), Quiet::default());
+    let (mut catalog, mut body, quiet) = (Some(machine), Some(body), Quiet::default());
     // Dropped when the body is done, which ends the other cores.
     let (running, mut ended): (Vec<_>, Vec<_>) =
         (1..cores).map(|_| oneshot::channel::<()>()).unzip();
@@ -75,13 +80,15 @@ fn on_cores(cores: usize, disk: &SimDisk, settings: LogSettings, body: Body) {
             home: to_home,
             sides: Arc::clone(&sides),
             started,
+            disk: disk.clone(),
+            group_limits: Arc::new(Config::default().group_limits()),
         };
-        let (keeper, quiet) = (keeper.take(), quiet.clone());
+        let (catalog, quiet) = (catalog.take(), quiet.clone());
         let last = starts.len() + 1 == cores;
         let work = if last { body.take().zip(running.take()) } else { None };
         let over = ended.pop();
         starts.push(move || async move {
-            let core = Core::new(parts, keeper);
+            let core = Core::new(parts, catalog);
             let life = Life::begin(core.clone(), ends, from_home, || true).await;
             if let Some((body, running)) = work {
                 body(Door(core)).await;
@@ -402,4 +409,76 @@ fn no_append_is_forgotten_while_a_busy_task_keeps_the_core_awake() {
         busy.stop().await;
     });
     on_cores(1, &disk, LogSettings::default(), run);
+}
+
+/// Asks the coordinator of a group, wherever it is.
+async fn ask_group(door: &Door, request: GroupRequest) -> GroupOutput {
+    let topic = door.image().by_name(DEFAULT_VIEW, OFFSETS_TOPIC).expect("opened").clone();
+    let group = request.group().expect("a request to one group").to_string();
+    let at = at(&topic, partition_of(&group, topic.partitions()));
+    let answers = door.groups(vec![GroupItem { at, request }]).await;
+    answers.into_iter().next().expect("one answer").expect("the coordinator answers")
+}
+
+fn commit(group: &str, topic: &Topic, offset: i64) -> GroupRequest {
+    let committed = Committed {
+        offset: Offset(offset),
+        leader_epoch: -1,
+        metadata: String::new(),
+        time: Timestamp(0),
+    };
+    let offset = OffsetCommit {
+        topic: topic.name.to_string(),
+        topic_id: topic.id,
+        partition: 0,
+        committed,
+        retention_ms: None,
+    };
+    let session = Session { group: group.to_string(), generation: -1, ..Session::default() };
+    GroupRequest::Commit(Commit { session, offsets: vec![offset] })
+}
+
+async fn all_committed(door: &Door, group: &str) -> Vec<CommittedTopic> {
+    let fetch = FetchOffsets { group: group.to_string(), member: None, topics: None };
+    match ask_group(door, GroupRequest::Fetch(fetch)).await {
+        GroupOutput::Fetch(Ok(topics)) => topics,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn coordinators_live_with_their_partitions_and_forget_topics_that_go() {
+    let run = body(|door| async move {
+        let opened = door.catalog(Command::OpenGroups { view: DEFAULT_VIEW }).await;
+        assert_eq!(opened, Ok(Answer::GroupsOpened(Ok(()))));
+        let (goes, stays) = (create(&door, "goes", 1).await, create(&door, "stays", 1).await);
+        let groups: Vec<String> = (0..20).map(|number| format!("group-{number}")).collect();
+        for group in &groups {
+            for topic in [&goes, &stays] {
+                let outcome = ask_group(&door, commit(group, topic, 7)).await;
+                assert_eq!(outcome, GroupOutput::Commit(Ok(vec![Ok(())])));
+            }
+        }
+        let command = Command::DeleteTopics {
+            view: DEFAULT_VIEW,
+            topics: vec![TopicRef::Name("goes".to_string())],
+        };
+        door.catalog(command).await.expect("the catalogue works");
+        let again = create(&door, "goes", 1).await;
+        for group in &groups {
+            let left = all_committed(&door, group).await;
+            assert_eq!(left.len(), 1, "{left:?}");
+            assert_eq!(left[0].topic_id, stays.id);
+            // Looked up before the deletion, taken after it.
+            let mut late = commit(group, &stays, 8);
+            let GroupRequest::Commit(both) = &mut late else { unreachable!() };
+            let GroupRequest::Commit(dead) = commit(group, &goes, 9) else { unreachable!() };
+            both.offsets.splice(0..0, dead.offsets);
+            let outcome = ask_group(&door, late).await;
+            let expect = vec![Err(CommitRefusal::UnknownTopic), Ok(())];
+            assert_eq!(outcome, GroupOutput::Commit(Ok(expect)));
+        }
+        assert_ne!(again.id, goes.id);
+    });
+    on_cores(2, &SimDisk::new(11), LogSettings::default(), run);
 }

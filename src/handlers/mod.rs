@@ -7,20 +7,38 @@
 
 mod api_versions;
 mod create_topics;
+mod delete_groups;
 mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
+mod describe_groups;
 mod fetch;
 mod find_coordinator;
+#[cfg(test)]
+mod group_tests;
+mod groups;
+mod heartbeat;
 mod init_producer_id;
+mod join_group;
+mod leave_group;
+mod list_groups;
 mod list_offsets;
 mod lookup;
+#[cfg(test)]
+mod member_tests;
 mod metadata;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod model_groups;
+mod offset_commit;
+mod offset_fetch;
 mod offset_for_leader_epoch;
+#[cfg(test)]
+mod offset_tests;
 mod produce;
+mod sync_group;
 #[cfg(test)]
 mod tests;
 
@@ -31,12 +49,13 @@ use crate::protocol::api::{Api, Request};
 use crate::protocol::header::ReplyHeader;
 pub use crate::protocol::outcome::{Finish, Outcome, Pending};
 use crate::protocol::reply::{Reply, ReplyError};
-use crate::protocol::request::{self, Incoming};
+use crate::protocol::request::{self, Decoded, Incoming};
 use bytes::Bytes;
 use kafka_protocol::protocol::{Encodable, StrBytes};
 use shard::ids::{LeaderEpoch, LogId};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -46,6 +65,8 @@ use std::sync::Arc;
 pub struct Client {
     /// The broker view of the listener the connection came in at.
     pub view: u32,
+    /// The address it comes from.
+    pub host: IpAddr,
 }
 
 /// The brokers clients see, and who leads what. The same on every core while the broker runs.
@@ -66,6 +87,11 @@ impl Cluster {
     pub fn leader_of(&self, log: LogId) -> i32 {
         self.leaders.get(log.0 as usize).copied().unwrap_or(self.controller)
     }
+
+    /// The node that a core is, or is part of.
+    pub fn node_of(&self, core: usize) -> i32 {
+        self.nodes.get(core).map_or(self.controller, |node| node.id)
+    }
 }
 
 /// All handlers of a core and what they share.
@@ -73,16 +99,25 @@ pub struct Handlers {
     cores: Rc<dyn Cores>,
     config: Arc<Config>,
     cluster: Arc<Cluster>,
+    /// The node this core is, or is part of.
+    node: i32,
     /// Producer ids this core may hand out.
     producer_ids: RefCell<Range<i64>>,
     requests: Vec<(Api, Cell<u64>)>,
 }
 
 impl Handlers {
-    pub fn new(cores: Rc<dyn Cores>, config: Arc<Config>, cluster: Arc<Cluster>) -> Rc<Handlers> {
+    /// The handlers of core number `core`.
+    pub fn new(
+        cores: Rc<dyn Cores>,
+        config: Arc<Config>,
+        cluster: Arc<Cluster>,
+        core: usize,
+    ) -> Rc<Handlers> {
         Rc::new(Handlers {
             cores,
             config,
+            node: cluster.node_of(core),
             cluster,
             producer_ids: RefCell::new(0..0),
             requests: Api::ALL.iter().map(|api| (*api, Cell::new(0))).collect(),
@@ -99,7 +134,7 @@ impl Handlers {
         match request::read(&frame, DECODED_BYTES_MAX) {
             Ok(Incoming::Request(decoded)) => {
                 self.count(decoded.header.api);
-                self.dispatch(decoded.header, decoded.request, client)
+                self.dispatch(*decoded, client)
             }
             Ok(Incoming::ApiVersionsTooNew(header)) => {
                 self.count(header.api);
@@ -118,43 +153,46 @@ impl Handlers {
         }
     }
 
-    fn dispatch(self: &Rc<Self>, header: ReplyHeader, request: Request, client: Client) -> Outcome {
+    fn dispatch(self: &Rc<Self>, decoded: Decoded, client: Client) -> Outcome {
+        let Decoded { header, client_id, request } = decoded;
+        let (on, version) = (self.clone(), header.version);
         match request {
-            Request::ApiVersions(request) => {
-                ready(header, &api_versions::handle(&request, header.version))
+            Request::ApiVersions(r) => ready(header, &api_versions::handle(&r, version)),
+            Request::Metadata(r) => later(header, metadata::handle(on, r, version, client)),
+            Request::Produce(r) => produce::handle(self, r, header, client),
+            Request::Fetch(r) => finish(fetch::handle(on, r, header, client)),
+            Request::ListOffsets(r) => later(header, list_offsets::handle(on, r, version, client)),
+            Request::OffsetForLeaderEpoch(r) => {
+                later(header, offset_for_leader_epoch::handle(on, r, client))
             }
-            Request::Metadata(request) => {
-                later(header, metadata::handle(self.clone(), request, header.version, client))
+            Request::CreateTopics(r) => later(header, create_topics::handle(on, r, client)),
+            Request::DeleteTopics(r) => {
+                later(header, delete_topics::handle(on, r, version, client))
             }
-            Request::Produce(request) => produce::handle(self, request, header, client),
-            Request::Fetch(request) => finish(fetch::handle(self.clone(), request, header, client)),
-            Request::ListOffsets(request) => {
-                later(header, list_offsets::handle(self.clone(), request, header.version, client))
+            Request::InitProducerId(r) => later(header, init_producer_id::handle(on, r)),
+            Request::DescribeConfigs(r) => {
+                ready(header, &describe_configs::handle(self, &r, version, client))
             }
-            Request::OffsetForLeaderEpoch(request) => {
-                later(header, offset_for_leader_epoch::handle(self.clone(), request, client))
+            Request::DescribeCluster(r) => ready(header, &describe_cluster::handle(self, &r)),
+            Request::FindCoordinator(r) => {
+                later(header, find_coordinator::handle(on, r, version, client))
             }
-            Request::CreateTopics(request) => {
-                later(header, create_topics::handle(self.clone(), request, client))
+            Request::JoinGroup(r) => {
+                later(header, join_group::handle(on, r, version, client, client_id))
             }
-            Request::DeleteTopics(request) => {
-                later(header, delete_topics::handle(self.clone(), request, header.version, client))
+            Request::SyncGroup(r) => later(header, sync_group::handle(on, r, version, client)),
+            Request::Heartbeat(r) => later(header, heartbeat::handle(on, r, client)),
+            Request::LeaveGroup(r) => later(header, leave_group::handle(on, r, version, client)),
+            Request::OffsetCommit(r) => {
+                later(header, offset_commit::handle(on, r, version, client))
             }
-            Request::DeleteRecords(request) => {
-                later(header, delete_records::handle(self.clone(), request, client))
+            Request::OffsetFetch(r) => later(header, offset_fetch::handle(on, r, version, client)),
+            Request::DescribeGroups(r) => {
+                later(header, describe_groups::handle(on, r, version, client))
             }
-            Request::InitProducerId(request) => {
-                later(header, init_producer_id::handle(self.clone(), request))
-            }
-            Request::DescribeConfigs(request) => {
-                ready(header, &describe_configs::handle(self, &request, header.version, client))
-            }
-            Request::DescribeCluster(request) => {
-                ready(header, &describe_cluster::handle(self, &request))
-            }
-            Request::FindCoordinator(request) => {
-                ready(header, &find_coordinator::handle(&request, header.version))
-            }
+            Request::DeleteRecords(r) => later(header, delete_records::handle(on, r, client)),
+            Request::ListGroups(r) => later(header, list_groups::handle(on, r, client)),
+            Request::DeleteGroups(r) => later(header, delete_groups::handle(on, r, client)),
         }
     }
 }
@@ -203,6 +241,8 @@ fn text(text: impl ToString) -> StrBytes {
 const OPERATIONS_NOT_ASKED: i32 = i32::MIN;
 /// All operations on a topic: read, write, create, delete, alter, describe, and both on configs.
 const TOPIC_OPERATIONS: i32 = 0b1101_1111_1000;
+/// All operations on a group: read, delete, describe, and both on configs.
+const GROUP_OPERATIONS: i32 = 0b1101_0100_1000;
 /// All operations on the cluster: create, alter, describe, cluster action, both on configs, and
 /// idempotent write.
 const CLUSTER_OPERATIONS: i32 = 0b1_1111_1010_0000;

@@ -1,8 +1,10 @@
 //! A model of the cores for handler tests: partitions are vectors of batches, nothing blocks.
 //!
 //! Time stands still but for `advance`, which also fires the timers; `watch` and `timer` resolve
-//! when a test makes them. The catalogue behind it is the real state machine.
+//! when a test makes them. The catalogue and the coordinators behind it are the real machines; to
+//! coordinators the answers of a script can be given instead.
 
+use super::model_groups::ModelGroups;
 use super::{Client, Cluster, Finish, Handlers, Outcome, Pending};
 use crate::catalog::{Answer, CatalogImage, Command, Machine, Rules};
 use crate::config::describe::Node;
@@ -14,11 +16,12 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures_channel::oneshot;
 use futures_lite::future;
 use kafka_protocol::messages::RequestHeader;
-use kafka_protocol::protocol::{Decodable, Encodable};
+use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
 use shard::batch::{validate, Scratch};
 use shard::ids::{LeaderEpoch, Offset, PartitionKey, Timestamp};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,6 +29,10 @@ use uuid::Uuid;
 
 /// The leader epoch of the model's broker.
 pub const EPOCH: i32 = 5;
+
+/// Who asks, and what it calls itself.
+pub const CLIENT: Client = Client { view: 0, host: IpAddr::V4(Ipv4Addr::LOCALHOST) };
+pub const CLIENT_ID: &str = "bench";
 
 #[derive(Default)]
 struct ModelPartition {
@@ -45,6 +52,12 @@ pub struct Model {
     ids: Cell<u128>,
     /// While set, appends are blocked.
     blocked: RefCell<Option<oneshot::Receiver<()>>>,
+    groups: RefCell<ModelGroups>,
+    /// What the coordinators were asked, and what they will answer instead of deciding themselves.
+    asked: RefCell<Vec<GroupItem>>,
+    answers: RefCell<VecDeque<GroupAnswer>>,
+    /// While set, the next answers of coordinators are held.
+    held: RefCell<Option<oneshot::Receiver<()>>>,
 }
 
 /// A broker of one core over the model, and a client of it.
@@ -55,6 +68,11 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(config: &str) -> Bench {
+        Bench::of_nodes(config, 1, 0)
+    }
+
+    /// What clients see at one core of a broker that shows itself as so many nodes.
+    pub fn of_nodes(config: &str, nodes: i32, core: usize) -> Bench {
         let config = Arc::new(Config::from_toml(Path::new("test"), config).unwrap());
         let rules = Rules { config: config.clone(), logs: vec![0, 1], brokers: vec![1] };
         let model = Rc::new(Model {
@@ -65,17 +83,24 @@ impl Bench {
             watchers: RefCell::default(),
             ids: Cell::new(0),
             blocked: RefCell::default(),
+            groups: RefCell::new(ModelGroups::new(config.group_limits())),
+            asked: RefCell::default(),
+            answers: RefCell::default(),
+            held: RefCell::default(),
         });
         let address = HostPort::parse("broker.test:9092").unwrap();
-        let node = Node { id: 1, listening: address.clone(), advertised: address };
+        let node = |id: i32| {
+            let address = address.with_port(9091 + id as u16);
+            Node { id, listening: address.clone(), advertised: address }
+        };
         let cluster = Cluster {
             id: "model".into(),
-            nodes: vec![node],
+            nodes: (1..=nodes).map(node).collect(),
             controller: 1,
-            leaders: vec![1, 1],
+            leaders: vec![1, nodes],
             leader_epoch: LeaderEpoch(EPOCH),
         };
-        let handlers = Handlers::new(model.clone(), config, Arc::new(cluster));
+        let handlers = Handlers::new(model.clone(), config, Arc::new(cluster), core);
         Bench { model, handlers }
     }
 
@@ -85,11 +110,12 @@ impl Bench {
         let header = RequestHeader::default()
             .with_request_api_key(api.row().key)
             .with_request_api_version(version)
-            .with_correlation_id(7);
+            .with_correlation_id(7)
+            .with_client_id(Some(StrBytes::from_static_str(CLIENT_ID)));
         let flexible = api.row().is_flexible(version);
         header.encode(&mut frame, if flexible { 2 } else { 1 }).unwrap();
         request.encode(&mut frame, version).unwrap();
-        self.handlers.call(frame.freeze(), Client { view: 0 })
+        self.handlers.call(frame.freeze(), CLIENT)
     }
 
     /// Hands over a request that is answered without waiting.
@@ -145,12 +171,37 @@ impl Model {
         let due = |(at, _): &mut (i64, _)| *at <= self.now.get();
         let fired: Vec<_> = self.timers.borrow_mut().extract_if(.., due).collect();
         fired.into_iter().for_each(|(_, timer)| fire(timer));
+        self.groups.borrow_mut().fire(self.now.get());
     }
 
     /// Blocks the next append until the sender is used.
     pub fn block(&self) -> oneshot::Sender<()> {
         let (sender, receiver) = oneshot::channel();
         *self.blocked.borrow_mut() = Some(receiver);
+        sender
+    }
+
+    /// What the coordinators answer next, one for each request to them.
+    pub fn will_answer(&self, answers: impl IntoIterator<Item = GroupAnswer>) {
+        self.answers.borrow_mut().extend(answers);
+    }
+
+    /// What the coordinators were asked since the last call.
+    pub fn asked(&self) -> Vec<GroupItem> {
+        self.asked.take()
+    }
+
+    fn decide(&self, item: GroupItem) -> Later<GroupAnswer> {
+        match self.answers.borrow_mut().pop_front() {
+            Some(answer) => Box::pin(std::future::ready(answer)),
+            None => Box::pin(self.groups.borrow_mut().ask(item, self.now.get())),
+        }
+    }
+
+    /// Holds the next answers of coordinators until the sender is used.
+    pub fn hold(&self) -> oneshot::Sender<()> {
+        let (sender, receiver) = oneshot::channel();
+        *self.held.borrow_mut() = Some(receiver);
         sender
     }
 
@@ -327,8 +378,24 @@ impl Cores for Model {
             Uuid::from_u128(self.ids.get())
         };
         let ids: Vec<Uuid> = (0..command.fresh_ids()).map(fresh).collect();
-        let step = self.machine.borrow().step(&command, self.now(), &ids);
+        let step = self.machine.borrow().decide(&command, self.now(), &ids);
         step.records.iter().for_each(|record| self.machine.borrow_mut().replay(record));
         Box::pin(async move { Ok(step.answer) })
+    }
+
+    fn groups(&self, items: Vec<GroupItem>) -> Later<Vec<GroupAnswer>> {
+        self.asked.borrow_mut().extend(items.iter().cloned());
+        let answers: Vec<Later<GroupAnswer>> = items.into_iter().map(|i| self.decide(i)).collect();
+        let held = self.held.borrow_mut().take();
+        Box::pin(async move {
+            if let Some(held) = held {
+                fired(held).await;
+            }
+            let mut all = Vec::with_capacity(answers.len());
+            for answer in answers {
+                all.push(answer.await);
+            }
+            all
+        })
     }
 }

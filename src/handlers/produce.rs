@@ -3,7 +3,8 @@
 //! KIP-98 (batch v2), KIP-110 (zstd, 7), KIP-467 (record errors, 8), KIP-516 (topic ids, 13). One
 //! batch per partition; partitions fail each on its own. The appends take effect during the call,
 //! in the order of requests; with acks=all the answer waits for the commit, with acks=0 there is
-//! none and any error closes the connection. Topics are not created here.
+//! none and any error closes the connection. Topics are not created here, and no client writes to
+//! internal ones, whatever it calls itself.
 //!
 //! Gaps: transactions (batches of one are refused with INVALID_TXN_STATE). The tags of version 10
 //! that name the leader are not needed: every core serves every partition.
@@ -119,7 +120,11 @@ fn find<'a>(
     version: i16,
 ) -> Result<&'a Topic, RequestFault> {
     let id = (version >= BY_ID).then_some(topic.topic_id);
-    lookup::topic(image, client.view, &topic.name, id).map(|topic| &**topic)
+    let found = lookup::topic(image, client.view, &topic.name, id)?;
+    match found.is_internal() {
+        true => Err(RequestFault::InternalTopic),
+        false => Ok(found),
+    }
 }
 
 fn item(

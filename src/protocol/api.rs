@@ -117,8 +117,18 @@ offered! {
     Fetch = 1, flexible 12, layouts::FETCH, FetchRequest => FetchResponse;
     ListOffsets = 2, flexible 6, layouts::LIST_OFFSETS, ListOffsetsRequest => ListOffsetsResponse;
     Metadata = 3, flexible 9, layouts::METADATA, MetadataRequest => MetadataResponse;
+    OffsetCommit = 8, flexible 8, layouts::OFFSET_COMMIT,
+        OffsetCommitRequest => OffsetCommitResponse;
+    OffsetFetch = 9, flexible 6, layouts::OFFSET_FETCH, OffsetFetchRequest => OffsetFetchResponse;
     FindCoordinator = 10, flexible 3, layouts::FIND_COORDINATOR,
         FindCoordinatorRequest => FindCoordinatorResponse;
+    JoinGroup = 11, flexible 6, layouts::JOIN_GROUP, JoinGroupRequest => JoinGroupResponse;
+    Heartbeat = 12, flexible 4, layouts::HEARTBEAT, HeartbeatRequest => HeartbeatResponse;
+    LeaveGroup = 13, flexible 4, layouts::LEAVE_GROUP, LeaveGroupRequest => LeaveGroupResponse;
+    SyncGroup = 14, flexible 4, layouts::SYNC_GROUP, SyncGroupRequest => SyncGroupResponse;
+    DescribeGroups = 15, flexible 5, layouts::DESCRIBE_GROUPS,
+        DescribeGroupsRequest => DescribeGroupsResponse;
+    ListGroups = 16, flexible 3, layouts::LIST_GROUPS, ListGroupsRequest => ListGroupsResponse;
     ApiVersions = 18, flexible 3, layouts::API_VERSIONS, ApiVersionsRequest => ApiVersionsResponse;
     CreateTopics = 19, flexible 5, layouts::CREATE_TOPICS,
         CreateTopicsRequest => CreateTopicsResponse;
@@ -132,6 +142,8 @@ offered! {
         OffsetForLeaderEpochRequest => OffsetForLeaderEpochResponse;
     DescribeConfigs = 32, flexible 4, layouts::DESCRIBE_CONFIGS,
         DescribeConfigsRequest => DescribeConfigsResponse;
+    DeleteGroups = 42, flexible 2, layouts::DELETE_GROUPS,
+        DeleteGroupsRequest => DeleteGroupsResponse;
     DescribeCluster = 60, flexible 0, layouts::DESCRIBE_CLUSTER,
         DescribeClusterRequest => DescribeClusterResponse;
 }
@@ -153,7 +165,15 @@ mod tests {
             "1 Fetch 4-18",
             "2 ListOffsets 1-10",
             "3 Metadata 0-13",
+            "8 OffsetCommit 2-9",
+            "9 OffsetFetch 1-9",
             "10 FindCoordinator 0-6",
+            "11 JoinGroup 0-9",
+            "12 Heartbeat 0-4",
+            "13 LeaveGroup 0-5",
+            "14 SyncGroup 0-5",
+            "15 DescribeGroups 0-6",
+            "16 ListGroups 0-5",
             "18 ApiVersions 0-4",
             "19 CreateTopics 2-7",
             "20 DeleteTopics 1-6",
@@ -161,6 +181,7 @@ mod tests {
             "22 InitProducerId 0-5",
             "23 OffsetForLeaderEpoch 2-4",
             "32 DescribeConfigs 1-4",
+            "42 DeleteGroups 0-2",
             "60 DescribeCluster 0-2",
         ];
         assert_eq!(table, expect);
@@ -182,6 +203,6 @@ mod tests {
             assert_eq!(key.response_header_version(row.version_max), reply, "{api:?}");
         }
         assert_eq!(Api::of_key(-1), None);
-        assert_eq!(Api::of_key(8), None);
+        assert_eq!(Api::of_key(4), None);
     }
 }

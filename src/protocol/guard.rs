@@ -14,6 +14,10 @@ use thiserror::Error;
 /// The key of the Metadata API.
 const METADATA: i16 = 3;
 
+/// Old versions write the length of text as an int16. What could not be told to their clients is
+/// not taken from others either; Apache Kafka has the same limit.
+const TEXT_BYTES_MAX: usize = i16::MAX as usize;
+
 /// What decoding costs for a map of unknown tagged fields and for each entry in it, measured
 /// generously: a tree node with room for eleven entries, then a share of the next ones.
 const TAG_MAP_BYTES: usize = 512;
@@ -32,6 +36,8 @@ pub enum Refused {
     Null { at: usize },
     #[error("a varint longer than 32 bits at {at}")]
     Varint { at: usize },
+    #[error("text of {bytes} bytes at {at} is longer than any version can write")]
+    Long { at: usize, bytes: usize },
     #[error("text at {at} is not UTF-8")]
     Utf8 { at: usize },
     #[error("tag {tag} at {at} is not known in this version or has a wrong length")]
@@ -176,6 +182,9 @@ impl Walk<'_> {
 
     fn text(&mut self, bytes: usize) -> Result<(), Refused> {
         let start = self.at;
+        if bytes > TEXT_BYTES_MAX {
+            return Err(Refused::Long { at: start, bytes });
+        }
         self.skip(bytes)?;
         let text = self.frame.get(start..self.at).unwrap_or_default();
         match std::str::from_utf8(text) {
@@ -416,6 +425,8 @@ mod tests {
         check(Api::Metadata, 9, &[0xff; 5], Refused::Varint { at: 11 });
         check(Api::Metadata, 9, &[2, 9, b'a'], Refused::Short { at: 13, needed: 7 });
         check(Api::Metadata, 9, &[2, 3, 0xc3, 0x28, 0, 0, 0, 0, 0], Refused::Utf8 { at: 13 });
+        let long = [&[2, 0x81, 0x80, 0x02][..], &[b'a'; 0x8000]].concat();
+        check(Api::Metadata, 9, &long, Refused::Long { at: 15, bytes: 0x8000 });
         let again = [1, 0, 0, 0, 2, 5, 0, 5, 0];
         check(Api::Metadata, 9, &again, Refused::TagOrder { at: 18, tag: 5 });
     }

@@ -161,10 +161,10 @@ static FETCH_REPLICA_STATE: Layout = layout::<m::fetch_request::ReplicaState>(&[
 pub static LIST_OFFSETS: Layout = layout::<m::ListOffsetsRequest>(&[
     is(Int32),         // replica_id
     is(Int8).since(2), // isolation_level
-    is(Array(&LIST_OFFSETS_TOPIC)),
+    is(Array(&LIST_OFFSET_FETCH_TOPIC)),
     is(Int32).since(10), // timeout_ms
 ]);
-static LIST_OFFSETS_TOPIC: Layout = layout::<m::list_offsets_request::ListOffsetsTopic>(&[
+static LIST_OFFSET_FETCH_TOPIC: Layout = layout::<m::list_offsets_request::ListOffsetsTopic>(&[
     is(Text), // name
     is(Array(&LIST_OFFSETS_PARTITION)),
 ]);
@@ -185,10 +185,109 @@ static METADATA_TOPIC: Layout = layout::<m::metadata_request::MetadataRequestTop
     is(Text).nullable_since(10), // name
 ]);
 
+pub static OFFSET_COMMIT: Layout = layout::<m::OffsetCommitRequest>(&[
+    is(Text),                     // group_id
+    is(Int32),                    // generation_id_or_member_epoch
+    is(Text),                     // member_id
+    is(Text).since(7).nullable(), // group_instance_id
+    is(Int64).until(4),           // retention_time_ms
+    is(Array(&COMMIT_TOPIC)),
+]);
+static COMMIT_TOPIC: Layout = layout::<m::offset_commit_request::OffsetCommitRequestTopic>(&[
+    is(Text), // name
+    is(Array(&COMMIT_PARTITION)),
+]);
+static COMMIT_PARTITION: Layout =
+    layout::<m::offset_commit_request::OffsetCommitRequestPartition>(&[
+        is(Int32),           // partition_index
+        is(Int64),           // committed_offset
+        is(Int32).since(6),  // committed_leader_epoch
+        is(Text).nullable(), // committed_metadata
+    ]);
+
+pub static OFFSET_FETCH: Layout = layout::<m::OffsetFetchRequest>(&[
+    is(Text).until(7), // group_id
+    is(Array(&OFFSET_FETCH_TOPIC)).until(7).nullable_since(2),
+    is(Array(&OFFSET_FETCH_GROUP)).since(8),
+    is(Bool).since(7), // require_stable
+]);
+static OFFSET_FETCH_TOPIC: Layout = layout::<m::offset_fetch_request::OffsetFetchRequestTopic>(&[
+    is(Text),         // name
+    is(Array(&INTS)), // partition_indexes
+]);
+static OFFSET_FETCH_GROUP: Layout = layout::<m::offset_fetch_request::OffsetFetchRequestGroup>(&[
+    is(Text),                     // group_id
+    is(Text).since(9).nullable(), // member_id
+    is(Int32).since(9),           // member_epoch
+    is(Array(&OFFSET_FETCH_GROUP_TOPIC)).nullable(),
+]);
+static OFFSET_FETCH_GROUP_TOPIC: Layout =
+    layout::<m::offset_fetch_request::OffsetFetchRequestTopics>(&[
+        is(Text),         // name
+        is(Array(&INTS)), // partition_indexes
+    ]);
+
 pub static FIND_COORDINATOR: Layout = layout::<m::FindCoordinatorRequest>(&[
     is(Text).until(3),          // key
     is(Int8).since(1),          // key_type
     is(Array(&TEXTS)).since(4), // coordinator_keys
+]);
+
+pub static JOIN_GROUP: Layout = layout::<m::JoinGroupRequest>(&[
+    is(Text),                     // group_id
+    is(Int32),                    // session_timeout_ms
+    is(Int32).since(1),           // rebalance_timeout_ms
+    is(Text),                     // member_id
+    is(Text).since(5).nullable(), // group_instance_id
+    is(Text),                     // protocol_type
+    is(Array(&JOIN_PROTOCOL)),
+    is(Text).since(8).nullable(), // reason
+]);
+static JOIN_PROTOCOL: Layout = layout::<m::join_group_request::JoinGroupRequestProtocol>(&[
+    is(Text),  // name
+    is(Bytes), // metadata
+]);
+
+pub static HEARTBEAT: Layout = layout::<m::HeartbeatRequest>(&[
+    is(Text),                     // group_id
+    is(Int32),                    // generation_id
+    is(Text),                     // member_id
+    is(Text).since(3).nullable(), // group_instance_id
+]);
+
+pub static LEAVE_GROUP: Layout = layout::<m::LeaveGroupRequest>(&[
+    is(Text),          // group_id
+    is(Text).until(2), // member_id
+    is(Array(&LEAVING_MEMBER)).since(3),
+]);
+static LEAVING_MEMBER: Layout = layout::<m::leave_group_request::MemberIdentity>(&[
+    is(Text),                     // member_id
+    is(Text).nullable(),          // group_instance_id
+    is(Text).since(5).nullable(), // reason
+]);
+
+pub static SYNC_GROUP: Layout = layout::<m::SyncGroupRequest>(&[
+    is(Text),                     // group_id
+    is(Int32),                    // generation_id
+    is(Text),                     // member_id
+    is(Text).since(3).nullable(), // group_instance_id
+    is(Text).since(5).nullable(), // protocol_type
+    is(Text).since(5).nullable(), // protocol_name
+    is(Array(&SYNC_ASSIGNMENT)),
+]);
+static SYNC_ASSIGNMENT: Layout = layout::<m::sync_group_request::SyncGroupRequestAssignment>(&[
+    is(Text),  // member_id
+    is(Bytes), // assignment
+]);
+
+pub static DESCRIBE_GROUPS: Layout = layout::<m::DescribeGroupsRequest>(&[
+    is(Array(&TEXTS)),
+    is(Bool).since(3), // include_authorized_operations
+]);
+
+pub static LIST_GROUPS: Layout = layout::<m::ListGroupsRequest>(&[
+    is(Array(&TEXTS)).since(4), // states_filter
+    is(Array(&TEXTS)).since(5), // types_filter
 ]);
 
 pub static API_VERSIONS: Layout = layout::<m::ApiVersionsRequest>(&[
@@ -273,6 +372,10 @@ static CONFIG_RESOURCE: Layout = layout::<m::describe_configs_request::DescribeC
     is(Int8),                     // resource_type
     is(Text),                     // resource_name
     is(Array(&TEXTS)).nullable(), // configuration_keys
+]);
+
+pub static DELETE_GROUPS: Layout = layout::<m::DeleteGroupsRequest>(&[
+    is(Array(&TEXTS)), // groups_names
 ]);
 
 pub static DESCRIBE_CLUSTER: Layout = layout::<m::DescribeClusterRequest>(&[

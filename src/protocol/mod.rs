@@ -14,4 +14,6 @@ pub mod reply;
 pub mod request;
 
 #[cfg(test)]
+mod group_samples;
+#[cfg(test)]
 pub(crate) mod samples;

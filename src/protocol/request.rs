@@ -87,7 +87,7 @@ mod tests {
     fn unknown_apis_and_versions_close_the_connection() {
         let check = |frame: Bytes, expect| assert_eq!(read(&frame, 1 << 20), Err(expect));
         check(Bytes::from_static(&[0, 18, 0]), Close::TooShort { bytes: 3 });
-        check(frame(9, 0, &[]), Close::UnknownApi { key: 9 });
+        check(frame(4, 0, &[]), Close::UnknownApi { key: 4 });
         check(frame(-1, 0, &[]), Close::UnknownApi { key: -1 });
         check(frame(0, 2, &[]), Close::UnknownVersion { api: Api::Produce, version: 2 });
         check(frame(1, 19, &[]), Close::UnknownVersion { api: Api::Fetch, version: 19 });

@@ -5,6 +5,7 @@
 //! to its last byte, the codec must decode the second to its last byte.
 
 use super::api::{Api, Request};
+use super::group_samples as groups;
 use super::layouts::{Field, Kind, Layout};
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::*;
@@ -62,7 +63,7 @@ impl Dice {
     }
 
     /// Tagged fields nobody knows, from `first` on.
-    fn tags(&mut self, version: i16, flexible: i16, first: i32) -> BTreeMap<i32, Bytes> {
+    pub fn tags(&mut self, version: i16, flexible: i16, first: i32) -> BTreeMap<i32, Bytes> {
         if version < flexible || self.below(3) > 0 {
             return BTreeMap::new();
         }
@@ -104,7 +105,15 @@ pub fn request(dice: &mut Dice, api: Api, version: i16) -> (Request, Bytes) {
         Api::Fetch => encoded!(Fetch, fetch(dice, version)),
         Api::ListOffsets => encoded!(ListOffsets, list_offsets(dice, version)),
         Api::Metadata => encoded!(Metadata, metadata(dice, version)),
+        Api::OffsetCommit => encoded!(OffsetCommit, groups::offset_commit(dice, version)),
+        Api::OffsetFetch => encoded!(OffsetFetch, groups::offset_fetch(dice, version)),
         Api::FindCoordinator => encoded!(FindCoordinator, find_coordinator(dice, version)),
+        Api::JoinGroup => encoded!(JoinGroup, groups::join_group(dice, version)),
+        Api::Heartbeat => encoded!(Heartbeat, groups::heartbeat(dice, version)),
+        Api::LeaveGroup => encoded!(LeaveGroup, groups::leave_group(dice, version)),
+        Api::SyncGroup => encoded!(SyncGroup, groups::sync_group(dice, version)),
+        Api::DescribeGroups => encoded!(DescribeGroups, groups::describe_groups(dice, version)),
+        Api::ListGroups => encoded!(ListGroups, groups::list_groups(dice, version)),
         Api::ApiVersions => encoded!(ApiVersions, api_versions(dice, version)),
         Api::CreateTopics => encoded!(CreateTopics, create_topics(dice, version)),
         Api::DeleteTopics => encoded!(DeleteTopics, delete_topics(dice, version)),
@@ -112,6 +121,7 @@ pub fn request(dice: &mut Dice, api: Api, version: i16) -> (Request, Bytes) {
         Api::InitProducerId => encoded!(InitProducerId, init_producer_id(dice, version)),
         Api::OffsetForLeaderEpoch => encoded!(OffsetForLeaderEpoch, epochs(dice, version)),
         Api::DescribeConfigs => encoded!(DescribeConfigs, describe_configs(dice, version)),
+        Api::DeleteGroups => encoded!(DeleteGroups, groups::delete_groups(dice, version)),
         Api::DescribeCluster => encoded!(DescribeCluster, describe_cluster(dice, version)),
     }
 }

@@ -1,4 +1,5 @@
 """A basalt process for tests in Python: started on a free port of loopback, ended by its id."""
+import itertools
 import os
 import pathlib
 import select
@@ -10,6 +11,7 @@ import time
 
 READY_WITHIN = 30
 STOPS_WITHIN = 20
+COUNTER = itertools.count()
 
 
 def find_binary():
@@ -24,9 +26,9 @@ def find_binary():
 
 
 def free_port():
-    """A port below the range from which the system serves connections."""
-    for number in range(2000):
-        port = 12000 + (os.getpid() * 41 + number * 7) % 20000
+    """A port below the range from which the system serves connections, none given before."""
+    for _ in range(2000):
+        port = 12000 + (os.getpid() * 41 + next(COUNTER) * 7) % 20000
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -36,23 +38,9 @@ def free_port():
     raise RuntimeError("no free port")
 
 
-class Elsewhere:
-    """A broker that somebody else started."""
-
-    def __init__(self, address):
-        self.address = address
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def restarts(self):
-        return []
-
-
 class Broker:
+    clean_statuses = (0,)
+
     def __init__(self, binary, data, arguments=(), port=None):
         self.binary, self.data, self.arguments = binary, data, list(arguments)
         self.address = f"127.0.0.1:{port or free_port()}"
@@ -100,7 +88,7 @@ class Broker:
         except subprocess.TimeoutExpired:
             self.kill()
             raise RuntimeError(f"still there {STOPS_WITHIN} s after SIGTERM\n{self.errors()}")
-        self.process.stdout.close()
+        self.close_output()
         self.process = None
         return status
 
@@ -108,18 +96,19 @@ class Broker:
         if self.process:
             self.process.kill()
             self.process.wait()
-            self.process.stdout.close()
+            self.close_output()
             self.process = None
+
+    def close_output(self):
+        if self.process.stdout:
+            self.process.stdout.close()
 
     def stop_and_start(self):
         status = self.stop()
-        if status != 0:
+        if status not in self.clean_statuses:
             raise RuntimeError(f"a clean stop ended with {status}\n{self.errors()}")
         self.start()
 
     def kill_and_start(self):
         self.kill()
         self.start()
-
-    def restarts(self):
-        return [(" after a restart", self.stop_and_start), (" after a kill", self.kill_and_start)]

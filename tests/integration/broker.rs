@@ -308,10 +308,7 @@ impl Broker {
     }
 
     pub fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(&self.address).expect("a listening broker");
-        stream.set_nodelay(true).expect("an option of the socket");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("an option of the socket");
-        stream
+        connect(&self.address)
     }
 
     /// Resident memory of the broker's process, 0 for somebody else's.
@@ -324,6 +321,13 @@ impl Broker {
         let pages: u64 = text.split(' ').nth(1).expect("a field").parse().expect("a number");
         pages * 4096
     }
+}
+
+pub fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("a listening broker");
+    stream.set_nodelay(true).expect("an option of the socket");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("an option of the socket");
+    stream
 }
 
 /// A name no other test and no earlier run has used.

@@ -3,15 +3,17 @@
 //!
 //! `BASALT_TEST_BOOTSTRAP=HOST:PORT` runs the scenarios against a broker that already runs, Apache
 //! Kafka for one, to prove the scenarios themselves; what needs a process of our own then says
-//! that it was not run. Gaps: groups and transactions come with the broker's own.
+//! that it was not run. Gaps: transactions come with the broker's own.
 
 mod broker;
 mod client;
 mod connections;
 mod damage;
 mod delete_records;
+mod groups;
 mod hostile;
 mod long_poll;
+mod member;
 mod moves;
 mod offsets;
 mod per_core;

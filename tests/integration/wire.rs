@@ -2,7 +2,7 @@
 //!
 //! Messages are encoded by the `kafka-protocol` crate; frames are put together here.
 
-use crate::broker::Broker;
+use crate::broker::{connect, Broker};
 use crate::client::{begin_ms, PATIENCE};
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::indexmap::IndexMap;
@@ -29,6 +29,11 @@ pub struct Wire {
 impl Wire {
     pub fn new(broker: &Broker) -> Wire {
         Wire::over(broker.connect())
+    }
+
+    /// A connection to an address a broker has told.
+    pub fn to(address: &str) -> Wire {
+        Wire::over(connect(address))
     }
 
     pub fn over(stream: TcpStream) -> Wire {

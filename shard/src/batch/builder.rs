@@ -27,7 +27,8 @@ pub struct BatchBuilder {
     record_count: i32,
     next_delta: i32,
     attributes: Attributes,
-    base_timestamp: Timestamp,
+    /// None: that of the first record.
+    base_timestamp: Option<Timestamp>,
     max_timestamp: Timestamp,
     producer_id: ProducerId,
     producer_epoch: ProducerEpoch,
@@ -48,7 +49,7 @@ impl BatchBuilder {
             record_count: 0,
             next_delta: 0,
             attributes: Attributes::default(),
-            base_timestamp: Timestamp(-1),
+            base_timestamp: None,
             max_timestamp: Timestamp(-1),
             producer_id: ProducerId(-1),
             producer_epoch: ProducerEpoch(-1),
@@ -73,6 +74,12 @@ impl BatchBuilder {
         self
     }
 
+    /// Records keep their time as its distance from this one.
+    pub(super) fn based_on(mut self, time: Timestamp) -> BatchBuilder {
+        self.base_timestamp = Some(time);
+        self
+    }
+
     pub(super) fn control(mut self) -> BatchBuilder {
         self.attributes = self.attributes.with_control();
         self
@@ -80,14 +87,12 @@ impl BatchBuilder {
 
     /// Appends a record with the next offset. The first one's timestamp becomes the base.
     pub fn push(&mut self, record: &NewRecord<'_>) {
-        if self.record_count == 0 {
-            self.base_timestamp = record.timestamp;
-        }
+        let base = *self.base_timestamp.get_or_insert(record.timestamp);
         self.max_timestamp = self.max_timestamp.max(record.timestamp);
         let body = &mut self.record;
         body.clear();
         body.push(0);
-        put_varint(body, record.timestamp.0.wrapping_sub(self.base_timestamp.0));
+        put_varint(body, record.timestamp.0.wrapping_sub(base.0));
         put_varint(body, i64::from(self.next_delta));
         put_nullable(body, record.key);
         put_nullable(body, record.value);
@@ -129,12 +134,12 @@ impl BatchBuilder {
         }
         let mut header = BatchHeader {
             base_offset: Offset(0),
-            batch_length: batch_length(batch.len()),
+            batch_length: BatchHeader::length_of(batch.len() - HEADER_BYTES),
             leader_epoch: LeaderEpoch(-1),
             crc: 0,
             attributes,
             last_offset_delta: self.next_delta - 1,
-            base_timestamp: self.base_timestamp,
+            base_timestamp: self.base_timestamp.unwrap_or(Timestamp(-1)),
             max_timestamp: self.max_timestamp,
             producer_id: self.producer_id,
             producer_epoch: self.producer_epoch,
@@ -154,7 +159,7 @@ pub fn empty_batch(base: Offset, last: Offset, epoch: LeaderEpoch) -> [u8; HEADE
     assert!(delta.as_ref().is_ok_and(|delta| *delta >= 0), "a batch cannot cover {base} to {last}");
     let mut header = BatchHeader {
         base_offset: base,
-        batch_length: batch_length(HEADER_BYTES),
+        batch_length: BatchHeader::length_of(0),
         leader_epoch: epoch,
         crc: 0,
         attributes: Attributes::default(),
@@ -178,12 +183,6 @@ pub fn place(batch: &mut [u8], base: Offset, epoch: LeaderEpoch) {
     if let Some(field) = batch.get_mut(12..16) {
         field.copy_from_slice(&epoch.0.to_be_bytes());
     }
-}
-
-fn batch_length(bytes: usize) -> i32 {
-    let length = i32::try_from(bytes - 12);
-    assert!(length.is_ok(), "a batch of {bytes} bytes is beyond its format");
-    length.unwrap_or_default()
 }
 
 fn put_nullable(out: &mut Vec<u8>, bytes: Option<&[u8]>) {

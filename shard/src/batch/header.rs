@@ -75,6 +75,7 @@ impl Attributes {
     const APPEND_TIME: i16 = 1 << 3;
     const TRANSACTIONAL: i16 = 1 << 4;
     const CONTROL: i16 = 1 << 5;
+    const HORIZON: i16 = 1 << 6;
 
     pub fn codec_bits(self) -> u8 {
         (self.0 & Self::CODEC) as u8
@@ -113,6 +114,19 @@ impl Attributes {
 
     pub fn with_control(self) -> Attributes {
         Attributes(self.0 | Self::CONTROL)
+    }
+
+    /// The base timestamp is the time from which the batch's tombstones may go.
+    pub fn has_horizon(self) -> bool {
+        self.0 & Self::HORIZON != 0
+    }
+
+    pub fn with_horizon(self) -> Attributes {
+        Attributes(self.0 | Self::HORIZON)
+    }
+
+    pub fn without_horizon(self) -> Attributes {
+        Attributes(self.0 & !Self::HORIZON)
     }
 }
 
@@ -212,6 +226,18 @@ impl BatchHeader {
     /// The offset after the batch.
     pub fn end_offset(&self) -> Offset {
         Offset(self.last_offset().0.saturating_add(1))
+    }
+
+    /// From when on the tombstones of a compacted batch may go; `None` before compaction saw it.
+    pub fn horizon(&self) -> Option<Timestamp> {
+        self.attributes.has_horizon().then_some(self.base_timestamp)
+    }
+
+    /// What the length field says of a batch whose body has so many bytes.
+    pub fn length_of(body_bytes: usize) -> i32 {
+        let length = i32::try_from(HEADER_BYTES - LENGTH_END + body_bytes);
+        assert!(length.is_ok(), "a body of {body_bytes} bytes is beyond the format of a batch");
+        length.unwrap_or_default()
     }
 
     pub fn has_producer(&self) -> bool {

@@ -12,6 +12,7 @@ mod header;
 mod lookup;
 mod marker;
 mod records;
+mod rewrite;
 mod validate;
 
 pub use builder::{empty_batch, place, BatchBuilder, NewRecord};
@@ -21,4 +22,5 @@ pub use header::{crc32c, sequence_plus, Attributes, BatchHeader, Codec, HEADER_B
 pub use lookup::{find_latest, find_time, Found};
 pub use marker::{Marker, MarkerKind};
 pub use records::{Header, Headers, Record, Records};
+pub use rewrite::{each_key, emptied, rewrite, Keyed, Rest};
 pub use validate::{validate, Rules, Scratch, TimestampRule, Valid};

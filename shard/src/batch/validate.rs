@@ -123,6 +123,11 @@ pub fn validate<'a>(
         header.max_timestamp = observed.max_timestamp;
         header.crc = header.crc_with(body);
     }
+    if header.attributes.has_horizon() {
+        // Compaction's own; a producer that sets it would have its tombstones go too early.
+        header.attributes = header.attributes.without_horizon();
+        header.crc = header.crc_with(body);
+    }
     Ok(Valid { header, body, max_timestamp_delta })
 }
 

@@ -25,8 +25,8 @@
 //! as-of segment (8) and offset (4), last-frame segment (8) and offset (4), log start (8), log end
 //! (8), then epoch history and producers, each a length (4) and that many bytes.
 
+use super::effect::DENSE_END;
 use super::header::parse_number;
-use super::replay::DENSE_END;
 use crate::ids::{DenseId, LogId, Offset, PartitionKey, Position, SegmentNumber};
 use crc_fast::{CrcAlgorithm, Digest};
 use uuid::Uuid;

@@ -5,16 +5,18 @@
 //! opening in `recover`.
 
 use super::commit::Commit;
-use super::frame::{encode_bind, encode_side, next_page, FrameHeader, Kind};
+use super::frame::{encode_bind, encode_side, Kind};
 use super::frame::{BATCH_PREFIX_BYTES, FRAME_HEADER_BYTES, SIDE_BYTES};
 use super::index::BatchEntry;
 use super::jobs::{Done, Job, Outcome, Work};
 use super::keeping::{Checkpoints, Retention};
+use super::mover::Mover;
 use super::outcome::{AppendError, Appended, Failure, Now, Progress};
 use super::partitions::Partitions;
 use super::segments::{IndexFile, Open, Segments};
 use super::settings::{Flush, LogSpec, PartitionSettings};
 use super::upkeep::{Next, Prefault, BIND_FRAME, ROOM_BESIDE};
+use super::write::FrameParts;
 use crate::batch::{BatchHeader, Valid, HEADER_BYTES};
 use crate::disk::Disk;
 use crate::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, Position, Sequence, Timestamp};
@@ -35,6 +37,7 @@ pub struct Log {
     pub(super) checkpoints: Checkpoints,
     pub(super) prefault: Prefault,
     pub(super) retention: Retention,
+    pub(super) mover: Mover,
     pub(super) jobs: Vec<Job>,
     pub(super) random: u64,
     pub(super) sides: Arc<super::side::Sides>,
@@ -47,32 +50,26 @@ pub(super) struct Stored<'a> {
     pub side: Option<u64>,
 }
 
-/// The longest head `Log::write` puts beside a frame header.
-const HEAD_BYTES_MAX: usize = SIDE_BYTES;
-const _: () = assert!(HEAD_BYTES_MAX >= HEADER_BYTES && HEAD_BYTES_MAX >= super::frame::BIND_BYTES);
-
-/// What goes into a frame besides its place.
-pub(super) struct FrameParts<'a> {
-    pub kind: Kind,
-    pub partition: DenseId,
-    pub base_offset: Offset,
-    /// Stored right behind the frame header; the frame's sum covers its first `covered` bytes.
-    pub head: &'a [u8],
-    pub covered: usize,
-    pub body: &'a [u8],
-}
-
 impl Log {
     /// Gives a partition its place in this log, or finds the one it has.
     pub fn attach(&mut self, key: PartitionKey, settings: PartitionSettings) -> DenseId {
         if let Some(id) = self.partitions.find(&key) {
             let partition = self.partitions.get_mut(id).expect("found by its key");
             partition.settings = settings;
+            self.note_compaction(id, &settings);
             return id;
         }
         let id = DenseId(self.partitions.next_dense());
         self.partitions.insert(id, Partition::new(key, settings));
+        self.note_compaction(id, &settings);
         id
+    }
+
+    fn note_compaction(&mut self, id: DenseId, settings: &PartitionSettings) {
+        match settings.compaction {
+            Some(_) => self.mover.compacted.insert(id),
+            None => self.mover.compacted.remove(&id),
+        };
     }
 
     /// Forgets a partition whose topic is gone; its bytes go with their segments.
@@ -80,9 +77,10 @@ impl Log {
         let Some(partition) = self.partitions.remove(id) else {
             return;
         };
-        for run in partition.runs() {
-            self.release(run.segment);
+        for run in partition.runs.iter() {
+            self.release(run);
         }
+        self.mover.compacted.remove(&id);
         self.checkpoints.detached(id, partition.key);
     }
 
@@ -101,7 +99,7 @@ impl Log {
 
     /// Whether some of a partition's records lie in a segment that takes no more appends.
     pub fn reaches_back(&self, id: DenseId) -> bool {
-        let first = self.partitions.get(id).and_then(|partition| partition.runs().front());
+        let first = self.partitions.get(id).and_then(|partition| partition.runs.first());
         first.is_some_and(|run| run.segment < self.open.number)
     }
 
@@ -202,7 +200,7 @@ impl Log {
     }
 
     /// Makes sure that a frame with this payload, and a bind frame before it, fit.
-    fn make_room(
+    pub(super) fn make_room(
         &mut self,
         id: DenseId,
         payload_bytes: usize,
@@ -240,6 +238,7 @@ impl Log {
                 head: &payload,
                 covered: payload.len(),
                 body: &[],
+                origin: None,
             },
             now,
         );
@@ -278,7 +277,9 @@ impl Log {
         let flush = partition.settings.flush;
         let waits = flush == Flush::Commit;
         let touched = std::mem::replace(&mut partition.touched, true);
-        self.open.live += u32::from(new_run);
+        self.open.live.runs += u32::from(new_run);
+        self.open.live.bytes += entry.frame_bytes();
+        self.mover.appended(entry.frame_bytes());
         self.checkpoints.touched(id, touched);
         let last_offset = Offset(entry.end().0 - 1);
         match flush {
@@ -312,63 +313,11 @@ impl Log {
         };
         let body = if side.is_some() { &[] } else { stored.body };
         let base_offset = header.base_offset;
-        self.write(FrameParts { kind, partition: id, base_offset, head, covered, body }, now)
-    }
-
-    /// Stores a frame at the log's end. There is room: the caller made it. Returns where it starts.
-    pub(super) fn write(&mut self, parts: FrameParts<'_>, now: Now) -> u32 {
-        let at = self.open.next_at();
-        let header = FrameHeader {
-            payload_bytes: (parts.head.len() + parts.body.len()) as u32,
-            kind: parts.kind,
-            sequence: self.next_sequence,
-            partition: parts.partition,
-            leader_epoch: self.spec.run,
-            base_offset: parts.base_offset,
-            append_time: now.wall,
-            mark: self.commit.durable(),
-        };
-        // Header and head in one store, then the body: the only copy of the records.
-        let mut front = [0; FRAME_HEADER_BYTES + HEAD_BYTES_MAX];
-        let front_bytes = FRAME_HEADER_BYTES + parts.head.len();
-        front[..FRAME_HEADER_BYTES]
-            .copy_from_slice(&header.encode(self.open.epoch, &parts.head[..parts.covered]));
-        front[FRAME_HEADER_BYTES..front_bytes].copy_from_slice(parts.head);
-        let start = at as usize;
-        self.open.writer.store(start, &front[..front_bytes]);
-        self.open.writer.store(start + front_bytes, parts.body);
-        self.prefault.stored(parts.body.len());
-        let end = start + front_bytes + parts.body.len();
-        self.open.writer.publish(end);
-        let bytes = (end - self.open.end as usize) as u64;
-        self.open.end = end as u32;
-        self.open.align_next = false;
-        self.next_sequence = Sequence(self.next_sequence.0 + 1);
-        let is_mark = parts.kind == Kind::Mark;
-        let to_sync = if is_mark { 0 } else { bytes };
-        self.commit.appended(self.open.position(), to_sync, now.mono_us);
-        at
-    }
-
-    /// Writes down how far the log is durable, on a page of its own.
-    pub(super) fn write_mark(&mut self, now: Now) {
-        self.open.align_next = true;
-        let end = next_page(self.open.end) + FRAME_HEADER_BYTES as u32;
-        if end > self.open.capacity() {
-            return;
-        }
+        let origin = None;
         self.write(
-            FrameParts {
-                kind: Kind::Mark,
-                partition: DenseId(0),
-                base_offset: Offset(0),
-                head: &[],
-                covered: 0,
-                body: &[],
-            },
+            FrameParts { kind, partition: id, base_offset, head, covered, body, origin },
             now,
-        );
-        self.open.align_next = true;
+        )
     }
 
     /// Moves a partition's log start up to `to`, at most to the high watermark, and frees what lies
@@ -397,6 +346,7 @@ impl Log {
                 head: &[],
                 covered: 0,
                 body: &[],
+                origin: None,
             },
             now,
         );
@@ -407,7 +357,7 @@ impl Log {
         let gone = partition.raise_log_start(to);
         self.checkpoints.touched(id, touched);
         for run in gone {
-            self.release(run.segment);
+            self.release(&run);
         }
         self.checkpoints.log_start_moved(position);
         Ok((to, position))
@@ -448,6 +398,15 @@ impl Log {
             }
             Outcome::CheckpointWritten(result) => self.checkpoint_written(result, &mut progress),
             Outcome::Deleted { result } => progress.failure = result.err().map(Failure::Delete),
+            Outcome::Hollowed { header, published, removed } => {
+                self.mover.counts.hollowed += u64::from(published.is_ok());
+                let maps = self.segments.hollowed(&header, published.is_ok());
+                self.push_job(Work::Unmap { maps });
+                progress.failure = published.and(removed).err().map(Failure::Delete);
+            }
+            Outcome::Listed { place, result } => self.listed(place, result, &mut progress),
+            Outcome::Loaded { rest, result } => self.loaded(rest, result, &mut progress),
+            Outcome::Gathered { of, result } => self.gathered(of, result, now, &mut progress),
             Outcome::Unmapped | Outcome::Reserved { .. } => {}
             Outcome::Panicked => {
                 self.commit.poison();
@@ -477,5 +436,6 @@ impl Log {
                 progress.moved.push(id);
             }
         }
+        self.switch_to_copies();
     }
 }

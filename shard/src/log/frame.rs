@@ -7,17 +7,17 @@
 //! | bytes | field | meaning |
 //! |---|---|---|
 //! | 0..4 | length | payload bytes that follow the header |
-//! | 4 | kind | 1 data, 2 bind, 3 log start, 4 mark, 5 side |
+//! | 4 | kind | 1 data, 2 bind, 3 log start, 4 mark, 5 side, 6 gap |
 //! | 5 | version | 1 |
-//! | 6..8 | flags | 0; bit 0 is kept for relocated data |
+//! | 6..8 | flags | data, side: bit 0 = carried, bit 1 = cleaned before it was carried |
 //! | 8..16 | sequence | one more than that of the frame before, over the whole log |
 //! | 16..20 | partition | dense id within the log |
 //! | 20..24 | leader epoch | start counter of the broker that wrote it |
-//! | 24..32 | base offset | data, side: of the batch; log start: the new log start; else 0 |
+//! | 24..32 | base offset | data, side: of the batch; log start: the new one; gap: from; else 0 |
 //! | 32..40 | append time | broker's clock, ms since 1970 |
 //! | 40..48 | mark segment | the log was known durable up to here … |
 //! | 48..52 | mark offset | … when the frame was written |
-//! | 52..60 | reserved | 0 |
+//! | 52..60 | covers from | carried: the first offset it stands for; else 0 |
 //! | 60..64 | CRC-32C | of bytes 0..60, the segment's epoch and the covered payload |
 //!
 //! The covered payload is the first 21 bytes of a batch (the rest has the batch's own CRC) and the
@@ -26,6 +26,11 @@
 //! A side frame stands for a batch too large to be stored inline: its payload is the batch's header
 //! as it would be stored (61), the number of the side file that holds the batch as it was sent
 //! (8), and zeros (3). The file is durable before the frame is written.
+//!
+//! A *carried* frame is a copy of an older one, whose leader epoch and append time it keeps. It
+//! stands for all offsets from "covers from" to the end of its batch: older frames of the partition
+//! in this range are dead. A gap frame says the same of a range in which no batch is left; its
+//! payload is the offset after the range (8). Neither moves a log end or tells of a producer.
 //!
 //! A frame starts on an 8-byte slot. After a frame that ends at `e` the next one is either at the
 //! next slot or at the next page start, and carries the next sequence; anything else is the end.
@@ -42,9 +47,12 @@ pub const FRAME_VERSION: u8 = 1;
 pub const BATCH_PREFIX_BYTES: usize = 21;
 pub const BIND_BYTES: usize = 24;
 pub const SIDE_BYTES: usize = 72;
+pub const GAP_BYTES: usize = 8;
 pub const SLOT_BYTES: u32 = 8;
 pub const PAGE_BYTES: u32 = 4096;
 const CRC_AT: usize = 60;
+const CARRIED: u16 = 1;
+const CLEANED: u16 = 2;
 
 const _: () = assert!(FRAME_HEADER_BYTES.is_multiple_of(SLOT_BYTES as usize));
 
@@ -60,6 +68,8 @@ pub enum Kind {
     Mark,
     /// One record batch whose bytes are in a file of their own.
     Side,
+    /// A range of offsets that holds no batch any more.
+    Gap,
 }
 
 impl Kind {
@@ -70,6 +80,7 @@ impl Kind {
             Kind::LogStart => 3,
             Kind::Mark => 4,
             Kind::Side => 5,
+            Kind::Gap => 6,
         }
     }
 
@@ -80,9 +91,19 @@ impl Kind {
             3 => Kind::LogStart,
             4 => Kind::Mark,
             5 => Kind::Side,
+            6 => Kind::Gap,
             _ => return None,
         })
     }
+}
+
+/// What a copy of an older frame says beside the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// The first offset it stands for: its batch's, or one of a gap before it.
+    pub from: Offset,
+    /// Compaction has looked at it.
+    pub cleaned: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +117,8 @@ pub struct FrameHeader {
     pub append_time: Timestamp,
     /// Everything before this position was known durable when the frame was written.
     pub mark: Position,
+    /// Data and side frames that are copies.
+    pub carried: Option<Carried>,
 }
 
 impl FrameHeader {
@@ -112,6 +135,11 @@ impl FrameHeader {
         out[32..40].copy_from_slice(&self.append_time.0.to_le_bytes());
         out[40..48].copy_from_slice(&self.mark.segment.0.to_le_bytes());
         out[48..52].copy_from_slice(&self.mark.offset.to_le_bytes());
+        if let Some(Carried { from, cleaned }) = self.carried {
+            let flags = CARRIED | if cleaned { CLEANED } else { 0 };
+            out[6..8].copy_from_slice(&flags.to_le_bytes());
+            out[52..CRC_AT].copy_from_slice(&from.0.to_le_bytes());
+        }
         let crc = checksum(&out, segment_epoch, covered);
         out[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         out
@@ -119,12 +147,21 @@ impl FrameHeader {
 
     /// Reads a header without judging its sum. `None` when the bytes cannot be one.
     pub fn parse(bytes: &[u8; FRAME_HEADER_BYTES]) -> Option<FrameHeader> {
-        if bytes[5] != FRAME_VERSION || bytes[6..8] != [0; 2] || bytes[52..CRC_AT] != [0; 8] {
+        if bytes[5] != FRAME_VERSION {
             return None;
         }
+        let kind = Kind::from_code(bytes[4])?;
+        let from = i64::from_le_bytes(field(bytes, 52));
+        let carried = match u16::from_le_bytes(field(bytes, 6)) {
+            0 if from == 0 => None,
+            flags if flags & !CLEANED == CARRIED && matches!(kind, Kind::Data | Kind::Side) => {
+                Some(Carried { from: Offset(from), cleaned: flags & CLEANED != 0 })
+            }
+            _ => return None,
+        };
         Some(FrameHeader {
             payload_bytes: u32::from_le_bytes(field(bytes, 0)),
-            kind: Kind::from_code(bytes[4])?,
+            kind,
             sequence: Sequence(u64::from_le_bytes(field(bytes, 8))),
             partition: DenseId(u32::from_le_bytes(field(bytes, 16))),
             leader_epoch: LeaderEpoch(i32::from_le_bytes(field(bytes, 20))),
@@ -134,6 +171,7 @@ impl FrameHeader {
                 segment: SegmentNumber(u64::from_le_bytes(field(bytes, 40))),
                 offset: u32::from_le_bytes(field(bytes, 48)),
             },
+            carried,
         })
     }
 
@@ -141,7 +179,9 @@ impl FrameHeader {
     pub fn covered_bytes(&self) -> usize {
         match self.kind {
             Kind::Data => BATCH_PREFIX_BYTES.min(self.payload_bytes as usize),
-            Kind::Bind | Kind::LogStart | Kind::Mark | Kind::Side => self.payload_bytes as usize,
+            Kind::Bind | Kind::LogStart | Kind::Mark | Kind::Side | Kind::Gap => {
+                self.payload_bytes as usize
+            }
         }
     }
 
@@ -216,6 +256,12 @@ pub fn decode_side(payload: &[u8]) -> Option<u64> {
     (file < FILE_NUMBERS_END).then_some(file)
 }
 
+/// The end of the range in the payload of a gap frame.
+pub fn decode_gap(payload: &[u8]) -> Option<Offset> {
+    let bytes: &[u8; GAP_BYTES] = payload.try_into().ok()?;
+    Some(Offset(i64::from_le_bytes(*bytes)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,6 +276,7 @@ mod tests {
             base_offset: Offset(1 << 40),
             append_time: Timestamp(1_700_000_000_000),
             mark: Position { segment: SegmentNumber(9), offset: 4096 },
+            carried: None,
         }
     }
 
@@ -246,6 +293,26 @@ mod tests {
         assert_eq!(bytes[40..52], [9, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0]);
         assert_eq!(bytes[52..60], [0; 8]);
         assert_eq!(FrameHeader::parse(&bytes), Some(header()));
+    }
+
+    #[test]
+    fn a_copy_says_what_it_stands_for() {
+        let from = Offset(0x0102);
+        for (cleaned, flags) in [(false, 1), (true, 3)] {
+            let copy = FrameHeader { carried: Some(Carried { from, cleaned }), ..header() };
+            let mut bytes = copy.encode(5, b"prefix");
+            assert_eq!((bytes[6..8].to_vec(), bytes[52..60].to_vec()), {
+                (vec![flags, 0], vec![2, 1, 0, 0, 0, 0, 0, 0])
+            });
+            assert_eq!(FrameHeader::parse(&bytes), Some(copy));
+            bytes[4] = Kind::Mark.code();
+            assert_eq!(FrameHeader::parse(&bytes), None, "only batches are carried");
+        }
+        let mut bytes = header().encode(5, b"prefix");
+        bytes[6] = 2;
+        assert_eq!(FrameHeader::parse(&bytes), None, "cleaned and not carried");
+        assert_eq!(decode_gap(&7i64.to_le_bytes()), Some(Offset(7)));
+        assert_eq!(decode_gap(&[0; 7]), None);
     }
 
     #[test]

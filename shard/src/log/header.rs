@@ -18,8 +18,15 @@
 //! | 72..80 | sequence of the first frame in this segment |
 //! | 80..88 | creation time, ms since 1970 |
 //! | 88..96, 96..100 | segment and offset up to which the log was known durable when this was made |
-//! | 100..124 | 0 |
+//! | 100..104 | 0 |
+//! | 104..112 | hollow: the sequence after the last frame it had; else 0 |
+//! | 112..124 | 0 |
 //! | 124..128 | CRC-32C of bytes 0..124 |
+
+//! A segment in the middle of the chain that nobody needs any more is made *hollow*: its file is
+//! replaced by a header alone that keeps number, epoch and end for the segment after it. Several in
+//! a row become one, under the name of the last, with the predecessor and the first sequence of the
+//! first. So a chain never has more hollow segments than others.
 
 use super::frame::PAGE_BYTES;
 use crate::ids::{LeaderEpoch, LogId, Position, SegmentNumber, Sequence, Timestamp};
@@ -53,6 +60,8 @@ pub struct SegmentHeader {
     pub created: Timestamp,
     /// Everything before this position was known durable when the segment was made.
     pub mark: Position,
+    /// Its frames have been removed; the one after it starts with this sequence.
+    pub hollow: Option<Sequence>,
 }
 
 /// Why a page is not the header of a segment.
@@ -86,6 +95,8 @@ impl SegmentHeader {
         out[80..88].copy_from_slice(&self.created.0.to_le_bytes());
         out[88..96].copy_from_slice(&self.mark.segment.0.to_le_bytes());
         out[96..100].copy_from_slice(&self.mark.offset.to_le_bytes());
+        let hollow = self.hollow.map_or(0, |next| next.0);
+        out[104..112].copy_from_slice(&hollow.to_le_bytes());
         let crc = checksum(CrcAlgorithm::Crc32Iscsi, &out[..CRC_AT]) as u32;
         out[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         out
@@ -121,6 +132,7 @@ impl SegmentHeader {
                 segment: SegmentNumber(u64::from_le_bytes(field(bytes, 88))),
                 offset: u32::from_le_bytes(field(bytes, 96)),
             },
+            hollow: Some(Sequence(u64::from_le_bytes(field(bytes, 104)))).filter(|s| s.0 != 0),
         })
     }
 }
@@ -171,6 +183,7 @@ mod tests {
             first_sequence: Sequence(1234),
             created: Timestamp(1_700_000_000_000),
             mark: Position { segment: SegmentNumber(8), offset: 4096 },
+            hollow: None,
         }
     }
 
@@ -187,6 +200,9 @@ mod tests {
         assert_eq!(SegmentHeader::decode(&bytes), Ok(header()));
         let first = SegmentHeader { predecessor: None, ..header() };
         assert_eq!(SegmentHeader::decode(&first.encode()), Ok(first));
+        let hollow = SegmentHeader { hollow: Some(Sequence(0x0708)), ..header() };
+        assert_eq!(hollow.encode()[104..112], [8, 7, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(SegmentHeader::decode(&hollow.encode()), Ok(hollow));
     }
 
     #[test]

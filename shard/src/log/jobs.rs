@@ -3,12 +3,15 @@
 //! `Log` hands out jobs; a caller runs each on any thread of the right lane and gives the outcome
 //! back through `Log::finish`. Jobs hold what they need and never touch the log.
 
+use super::carry::{self, CarryError, Item, Load, Place};
 use super::checkpoint::{self, CheckpointHeader};
-use super::header::{index_name, segment_name};
-use super::index::{IndexStamp, SegmentIndex};
+use super::clean::Keys;
+use super::header::{index_name, segment_name, SegmentHeader};
+use super::index::{IndexStamp, SegmentIndex, Summary};
+use super::segments::Hollowing;
 use super::side::side_name;
 use crate::disk::{Disk, MapFile, MapWriter, Space};
-use crate::ids::{Position, SegmentNumber};
+use crate::ids::{DenseId, Position, SegmentNumber};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -65,6 +68,20 @@ pub(super) enum Work {
         segments: Vec<SegmentNumber>,
         sides: Vec<u64>,
     },
+    /// Replaces segments in a row by one header.
+    Hollow(Hollowing),
+    /// Lists what a segment holds.
+    List {
+        place: Place,
+    },
+    /// Reads what is to be carried.
+    Load(Load),
+    /// Gathers the keys of what is to be compacted.
+    Gather {
+        id: DenseId,
+        load: Load,
+        keys: Keys,
+    },
     /// Keeps some space for indexes and checkpoints on a full disk.
     Reserve,
     /// Unmaps segments that left the warm window; the drop is the work.
@@ -104,6 +121,23 @@ pub(super) enum Outcome {
     CheckpointWritten(io::Result<()>),
     Deleted {
         result: io::Result<()>,
+    },
+    Hollowed {
+        header: SegmentHeader,
+        published: io::Result<()>,
+        removed: io::Result<()>,
+    },
+    Listed {
+        place: Place,
+        result: Result<Vec<Summary>, CarryError>,
+    },
+    Loaded {
+        rest: Load,
+        result: Result<Vec<Item>, CarryError>,
+    },
+    Gathered {
+        of: (DenseId, Load, Keys),
+        result: Result<bool, CarryError>,
     },
     /// Asked for again in a while, whether it worked or not.
     Reserved {
@@ -149,6 +183,10 @@ impl Job {
             Work::WriteIndex { .. }
             | Work::WriteCheckpoint { .. }
             | Work::Delete { .. }
+            | Work::Hollow(_)
+            | Work::List { .. }
+            | Work::Load(_)
+            | Work::Gather { .. }
             | Work::Reserve
             | Work::Unmap { .. } => Lane::Worker,
         }
@@ -203,6 +241,19 @@ impl Job {
                 let result = names.try_for_each(|name| remove(disk, self.dir.join(name)));
                 Outcome::Deleted { result }
             }
+            Work::Hollow(hollowing) => hollow(disk, &self.dir, &hollowing),
+            Work::List { place } => {
+                let result = carry::list(disk, &self.dir, &place);
+                Outcome::Listed { place, result }
+            }
+            Work::Load(mut load) => {
+                let result = load.run(disk, &self.dir);
+                Outcome::Loaded { rest: load, result }
+            }
+            Work::Gather { id, mut load, mut keys } => {
+                let result = load.gather(&mut keys, disk, &self.dir);
+                Outcome::Gathered { of: (id, load, keys), result }
+            }
             Work::Reserve => {
                 // Without the space there is no reserve, and the next round asks again.
                 Outcome::Reserved { _held: reserve(disk, &self.dir).is_ok() }
@@ -213,6 +264,22 @@ impl Job {
             }
         }
     }
+}
+
+/// First the header stands for all of them, then what it replaces goes.
+fn hollow(disk: &dyn Disk, dir: &Path, hollowing: &Hollowing) -> Outcome {
+    let Hollowing { header, segments, sides } = hollowing;
+    let path = dir.join(segment_name(header.number));
+    let published = publish(disk, dir, &path, &header.encode());
+    let sides = sides.iter().map(|&file| side_name(file));
+    let indexes = segments.iter().map(|&number| index_name(number));
+    let others = segments.iter().filter(|number| **number != header.number);
+    let mut names = sides.chain(indexes).chain(others.map(|&number| segment_name(number)));
+    let removed = match &published {
+        Ok(()) => names.try_for_each(|name| remove(disk, dir.join(name))),
+        Err(_) => Ok(()),
+    };
+    Outcome::Hollowed { header: *header, published, removed }
 }
 
 /// The file that holds space back, in each log's directory.

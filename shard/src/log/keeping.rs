@@ -6,10 +6,12 @@
 
 use super::checkpoint::{self, CheckpointEntry, CheckpointHeader};
 use super::engine::Log;
+use super::index::BatchEntry;
 use super::jobs::Work;
 use super::outcome::{Failure, Now, Progress};
+use super::read::wanted;
 use crate::ids::{DenseId, Offset, PartitionKey, Position, Timestamp};
-use crate::partition::Partition;
+use crate::partition::{Partition, Run, RunKind};
 use std::io;
 use std::path::PathBuf;
 
@@ -236,6 +238,7 @@ impl Log {
             self.retention.round_started_us = now.mono_us;
             self.write_missing_indexes();
             self.push_job(Work::Reserve);
+            self.mover.seek_cleaning();
         }
         let from = self.retention.cursor;
         let to = (from + SLICE_PARTITIONS as u32).min(self.partitions.next_dense());
@@ -270,11 +273,13 @@ impl Log {
     ) -> Option<Offset> {
         let settings = partition.settings;
         let cutoff = settings.retention_ms.map(|ms| now.0.saturating_sub(ms));
-        // The run in the open segment counts batches that are below the log start already.
+        // The first run counts batches that are below the log start already.
         let start = partition.log_start();
-        let open = self.open.index.entries(id).iter().take_while(|entry| entry.end() <= start);
-        let past: u64 = open.map(|entry| u64::from(entry.batch_bytes)).sum();
-        let mut bytes = partition.batch_bytes().saturating_sub(past);
+        let first = partition.runs.first().filter(|run| run.segment == self.open.number);
+        let below = first.map_or(&[][..], |run| self.open_entries(id, run));
+        let below = below.iter().take_while(|entry| entry.end() <= start);
+        let past: u64 = below.map(|entry| u64::from(entry.batch_bytes)).sum();
+        let mut bytes = partition.runs.batch_bytes().saturating_sub(past);
         let mut target = partition.log_start();
         let mut goes = |end: Offset, max_timestamp: Timestamp, batch_bytes: u64| {
             let old = cutoff.is_some_and(|cutoff| (0..cutoff).contains(&max_timestamp.0));
@@ -287,13 +292,13 @@ impl Log {
             }
             false
         };
-        for run in partition.runs() {
+        'runs: for run in partition.runs.iter().filter(|run| run.kind != RunKind::Gap) {
             if run.segment == self.open.number {
-                for entry in self.open.index.entries(id) {
+                for entry in self.open_entries(id, run) {
                     if entry.end() > partition.log_start()
                         && !goes(entry.end(), entry.max_timestamp, u64::from(entry.batch_bytes))
                     {
-                        break;
+                        break 'runs;
                     }
                 }
             } else if !goes(run.end, run.max_timestamp, run.batch_bytes) {
@@ -301,6 +306,11 @@ impl Log {
             }
         }
         (target > partition.log_start()).then_some(target)
+    }
+
+    /// The batches of a run in the open segment.
+    fn open_entries(&self, id: DenseId, run: &Run) -> &[BatchEntry] {
+        wanted(self.open.index.entries(id, run.base), run.base, run.end)
     }
 
     /// Asks for a checkpoint of all that is known.

@@ -8,43 +8,54 @@
 //! Invariants: a frame below the durable mark never changes and is never lost without an error; the
 //! sequence has no gaps; log start ≤ high watermark ≤ log end; one sync is in flight at a time.
 
+mod carry;
 mod chain;
 mod checkpoint;
+mod clean;
+mod cleaner;
 mod commit;
+mod directory;
+mod effect;
 mod engine;
 mod frame;
 mod header;
 mod index;
 mod jobs;
 mod keeping;
+mod mover;
 mod outcome;
 mod partitions;
 mod read;
 mod recover;
+mod relocate;
 mod replay;
 mod scan;
 mod seek;
 mod segments;
 mod settings;
 mod side;
+mod tail;
 mod upkeep;
+mod write;
 
+pub use carry::CarryError;
 pub use chain::OpenError;
 pub use engine::Log;
-pub use frame::{FrameHeader, Kind, FRAME_HEADER_BYTES, PAGE_BYTES};
+pub use frame::{Carried, FrameHeader, Kind, FRAME_HEADER_BYTES, PAGE_BYTES};
 pub use header::{
     parse_segment_name, segment_name, HeaderError, Predecessor, SegmentHeader, FRAMES_START,
     SEGMENT_HEADER_BYTES,
 };
 pub use index::BatchEntry;
 pub use jobs::{Done, Job, Lane};
+pub use mover::SpaceCounts;
 pub use outcome::{AppendError, Appended, Failure, Now, Progress};
 pub use read::{ColdError, ColdRead, ReadAsk, ReadError, ReadPlan, Until};
 pub use recover::Recovered;
 pub use replay::Cut;
 pub use scan::{Frame, Scanner};
 pub use seek::{Found, TimeSeek, TimeTarget};
-pub use settings::{Flush, LogSettings, LogSpec, PartitionSettings};
+pub use settings::{Compaction, Flush, LogSettings, LogSpec, PartitionSettings};
 pub use side::{SideBatch, SideError, Sides};
 #[cfg(test)]
 mod tests;

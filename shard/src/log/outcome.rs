@@ -1,5 +1,6 @@
 //! What a log is told and what it answers: the time, appended batches, refusals, failures.
 
+use super::carry::CarryError;
 use crate::ids::{DenseId, Offset, Position, Timestamp};
 use crate::partition::producers::ProducerError;
 
@@ -72,6 +73,8 @@ pub enum Failure {
     Checkpoint(std::io::Error),
     #[error("old segments were not removed: {0}")]
     Delete(std::io::Error),
+    #[error("a segment is not emptied: {0}")]
+    Carry(#[from] CarryError),
     #[error("a job of the log panicked")]
     Panic,
 }

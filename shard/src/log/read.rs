@@ -4,16 +4,17 @@
 //! cold becomes a value that a worker turns into bytes. Nothing here reads a disk on the core.
 
 use super::chain::read_whole;
+use super::directory::{Directory, IndexError};
 use super::engine::Log;
 use super::header::{index_name, segment_name};
-use super::index::{BatchEntry, Directory, IndexError};
+use super::index::{BatchEntry, SegmentIndex};
 use super::segments::Sealed;
 use super::side;
 use crate::batch::BatchHeader;
 use crate::disk::{Disk, MapWriter, ReadFile, SharedBytes};
 use crate::ids::{DenseId, Offset, SegmentNumber};
 use crate::log::frame::FRAME_HEADER_BYTES;
-use crate::partition::Offsets;
+use crate::partition::{Offsets, Run};
 use bytes::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,39 @@ pub struct ReadPlan {
     pub cold: Option<ColdRead>,
 }
 
+impl ReadPlan {
+    /// Reads all of it through the files, warm or not: a bad sector is an error then and no signal.
+    /// Blocks.
+    pub fn copy(self, disk: &dyn Disk) -> Result<Bytes, ColdError> {
+        let mut bytes = Vec::with_capacity(self.bytes);
+        for slice in &self.slices {
+            let (path, at) = slice.place();
+            read_file(&*disk.open(path)?, at, slice.len(), &mut bytes)?;
+        }
+        match self.cold {
+            Some(cold) if bytes.is_empty() => cold.run(),
+            Some(cold) => {
+                bytes.extend_from_slice(&cold.run()?);
+                Ok(bytes.into())
+            }
+            None => Ok(bytes.into()),
+        }
+    }
+}
+
+fn read_file(file: &dyn ReadFile, at: u64, count: usize, into: &mut Vec<u8>) -> io::Result<()> {
+    let start = into.len();
+    into.resize(start + count, 0);
+    let mut done = 0;
+    while done < count {
+        match file.read_at(at + done as u64, &mut into[start + done..])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => done += read,
+        }
+    }
+    Ok(())
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     #[error("the log does not know this partition")]
@@ -72,7 +106,7 @@ const KNOWN_MAX: usize = 1024;
 #[derive(Debug)]
 pub(super) enum Entries {
     Known(Vec<BatchEntry>),
-    File { path: PathBuf, dense: DenseId },
+    File { path: PathBuf, dense: DenseId, base: Offset },
 }
 
 /// A read of one cold segment, to be run on a worker.
@@ -105,21 +139,21 @@ impl Log {
         let mut plan = ReadPlan { offsets, slices: Vec::new(), bytes: 0, cold: None };
         let mut at = ask.from;
         while at < until {
-            let Some(run) = partition.run_at(at) else {
+            let Some(run) = partition.runs.at(at) else {
                 break;
             };
             let first = plan.slices.is_empty();
-            let Some((writer, entries)) = self.warm(run.segment, id) else {
+            let Some((writer, entries)) = self.warm(run, id) else {
                 if first {
                     plan.bytes = ask.bytes_max;
-                    plan.cold = Some(self.cold_read(run.segment, id, ask, until));
+                    plan.cold = Some(self.cold_read(run, id, ask, until));
                 }
                 break;
             };
-            let entries = wanted(entries, at, until);
+            let entries = wanted(entries, at.max(run.base), until.min(run.end));
             if first && entries.first().is_some_and(BatchEntry::is_in_side_file) {
                 plan.bytes = ask.bytes_max;
-                plan.cold = Some(self.cold_read(run.segment, id, ask, until));
+                plan.cold = Some(self.cold_read(run, id, ask, until));
                 break;
             }
             if !push_slices(&mut plan, writer, entries, ask) {
@@ -130,49 +164,55 @@ impl Log {
         Ok(plan)
     }
 
-    /// The map and the entries of a partition in a segment that is still mapped.
-    fn warm(&self, number: SegmentNumber, id: DenseId) -> Option<(&MapWriter, &[BatchEntry])> {
-        if number == self.open.number {
-            return Some((&self.open.writer, self.open.index.entries(id)));
+    /// The map of a segment that is still mapped, and the entries of the stretch a run is in.
+    fn warm(&self, run: &Run, id: DenseId) -> Option<(&MapWriter, &[BatchEntry])> {
+        if run.segment == self.open.number {
+            return Some((&self.open.writer, self.open.index.entries(id, run.base)));
         }
-        let sealed = self.segments.get(number)?;
-        Some((sealed.writer.as_ref()?, sealed.index.as_ref()?.entries(id)))
+        let sealed = self.segments.get(run.segment)?;
+        Some((sealed.writer.as_ref()?, sealed.index.as_ref()?.entries(id, run.base)))
     }
 
-    fn cold_read(
-        &self,
-        number: SegmentNumber,
-        id: DenseId,
-        ask: &ReadAsk,
-        until: Offset,
-    ) -> ColdRead {
+    fn cold_read(&self, run: &Run, id: DenseId, ask: &ReadAsk, until: Offset) -> ColdRead {
+        let (from, until) = (ask.from.max(run.base), until.min(run.end));
         ColdRead {
             disk: self.disk.clone(),
-            segment: self.spec.dir.join(segment_name(number)),
-            entries: self.cold_entries(number, id, ask.from, until),
-            from: ask.from,
+            segment: self.spec.dir.join(segment_name(run.segment)),
+            entries: self.cold_entries(run, id, from, until),
+            from,
             until,
             bytes_max: ask.bytes_max,
             whole_first: ask.whole_first,
         }
     }
 
+    /// The index of a segment, while it is in memory.
+    pub(super) fn index_of(&self, number: SegmentNumber) -> Option<&SegmentIndex> {
+        let sealed = self.segments.get(number).and_then(|sealed: &Sealed| sealed.index.as_deref());
+        if number == self.open.number {
+            Some(&self.open.index)
+        } else {
+            sealed
+        }
+    }
+
     pub(super) fn cold_entries(
         &self,
-        number: SegmentNumber,
+        run: &Run,
         id: DenseId,
         from: Offset,
         until: Offset,
     ) -> Entries {
-        let sealed = self.segments.get(number).and_then(|sealed: &Sealed| sealed.index.as_deref());
-        let known = if number == self.open.number { Some(&self.open.index) } else { sealed };
-        match known {
+        match self.index_of(run.segment) {
             // Enough for one read; the next one asks again.
             Some(index) => {
-                let entries = wanted(index.entries(id), from, until).iter().take(KNOWN_MAX);
-                Entries::Known(entries.copied().collect())
+                let entries = wanted(index.entries(id, run.base), from, until);
+                Entries::Known(entries.iter().take(KNOWN_MAX).copied().collect())
             }
-            None => Entries::File { path: self.spec.dir.join(index_name(number)), dense: id },
+            None => {
+                let path = self.spec.dir.join(index_name(run.segment));
+                Entries::File { path, dense: id, base: run.base }
+            }
         }
     }
 }
@@ -209,12 +249,20 @@ impl Entries {
     pub(super) fn load(self, disk: &dyn Disk) -> Result<Vec<BatchEntry>, ColdError> {
         match self {
             Entries::Known(entries) => Ok(entries),
-            Entries::File { path, dense } => {
-                let file = disk.open(&path)?;
-                let directory = Directory::read(&*file).map_err(as_cold)?;
-                directory.entries(&*file, dense).map_err(as_cold)
-            }
+            Entries::File { path, dense, base } => Entries::read(disk, &path, dense, base),
         }
+    }
+
+    /// The stretch of a partition that `offset` is in, from an index file.
+    pub(super) fn read(
+        disk: &dyn Disk,
+        path: &Path,
+        dense: DenseId,
+        offset: Offset,
+    ) -> Result<Vec<BatchEntry>, ColdError> {
+        let file = disk.open(path)?;
+        let directory = Directory::read(&*file).map_err(as_cold)?;
+        directory.entries(&*file, dense, offset).map_err(as_cold)
     }
 }
 

@@ -8,24 +8,24 @@
 //! a torn one. The frames in 9,000..12,000 become segment 8, whose link says "7 ends at 9,000".
 //! Segment 9 takes the appends. Whatever the rest of 7 holds does not exist any more.
 
-use super::chain::{io_error, open_link, read_chain, read_whole, Chain, OpenError};
+use super::chain::{io_error, read_chain, Chain, OpenError};
 use super::commit::Commit;
 use super::engine::Log;
-use super::frame::{encode_bind, next_page, next_slot, FrameHeader, Kind};
-use super::frame::{BATCH_PREFIX_BYTES, BIND_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES, SIDE_BYTES};
+use super::frame::PAGE_BYTES;
 use super::header::{segment_name, Predecessor, SegmentHeader, FRAMES_START};
-use super::index::{IndexStamp, SegmentIndex};
 use super::jobs::{affordable, give_up_reserve, Work};
 use super::keeping::{Checkpoints, Retention};
+use super::mover::Mover;
 use super::outcome::Now;
 use super::partitions::Partitions;
-use super::replay::{Cut, Effect, Found, Replay, Walked};
-use super::segments::{IndexFile, Open, Sealed, Segments};
+use super::replay::{Cut, Replay, Walked};
+use super::segments::{IndexFile, Live, Open, Sealed, Segments};
 use super::settings::LogSpec;
 use super::side::{side_name, Sides};
 use super::upkeep::{Next, Prefault, State, ROOM_BESIDE};
-use crate::disk::{Disk, MapWriter, ReadFile};
-use crate::ids::{DenseId, LeaderEpoch, Offset, Position, SegmentNumber, Sequence};
+use crate::disk::{Disk, MapWriter};
+use crate::ids::{DenseId, Offset, Position, SegmentNumber, Sequence};
+use rustc_hash::FxHashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -78,6 +78,7 @@ impl Log {
         opening.last = opening.settled_end(&replay);
         opening.drop_unsettled(&mut replay);
         opening.copy_tail(&chain, &mut replay)?;
+        replay.measure(&*disk);
         let open = opening.open_segment(replay.settled_sequence)?;
         opening.remove_leftovers(&chain, &replay)?;
         let Opening { number, random, recovered, .. } = opening;
@@ -108,16 +109,16 @@ impl Replay<'_> {
     }
 }
 
-struct Opening<'a> {
-    disk: Arc<dyn Disk>,
-    spec: &'a LogSpec,
+pub(super) struct Opening<'a> {
+    pub disk: Arc<dyn Disk>,
+    pub spec: &'a LogSpec,
     /// The next unused segment number.
     number: SegmentNumber,
     random: u64,
-    now: Now,
+    pub now: Now,
     /// What the next segment links to.
-    last: Option<Predecessor>,
-    recovered: Recovered,
+    pub last: Option<Predecessor>,
+    pub recovered: Recovered,
 }
 
 impl Opening<'_> {
@@ -143,7 +144,7 @@ impl Opening<'_> {
         }
     }
 
-    fn fresh(&mut self) -> (SegmentNumber, u64) {
+    pub(super) fn fresh(&mut self) -> (SegmentNumber, u64) {
         let number = self.number;
         self.number = SegmentNumber(number.0 + 1);
         self.random = self.random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(number.0 | 1);
@@ -151,7 +152,12 @@ impl Opening<'_> {
         (number, epoch.max(1))
     }
 
-    fn header(&self, number: SegmentNumber, epoch: u64, first: Sequence) -> SegmentHeader {
+    pub(super) fn header(
+        &self,
+        number: SegmentNumber,
+        epoch: u64,
+        first: Sequence,
+    ) -> SegmentHeader {
         SegmentHeader {
             log: self.spec.id,
             cluster: self.spec.cluster,
@@ -165,63 +171,8 @@ impl Opening<'_> {
                 segment: last.number,
                 offset: last.end,
             }),
+            hollow: None,
         }
-    }
-
-    /// Copies what lies beyond the last mark into a segment of its own, durable before it is seen.
-    fn copy_tail(&mut self, chain: &Chain, replay: &mut Replay<'_>) -> Result<(), OpenError> {
-        let tail: Vec<Found> = replay.tail.drain(..).collect();
-        if tail.iter().all(|found| matches!(found.effect, Effect::Mark | Effect::Bind(_))) {
-            return Ok(());
-        }
-        let (number, epoch) = self.fresh();
-        let header = self.header(number, epoch, replay.settled_sequence);
-        let path = self.spec.dir.join(segment_name(number));
-        let temporary = path.with_extension("seg.tmp");
-        let mut copy = Copy {
-            bytes: Vec::new(),
-            number,
-            epoch,
-            sequence: replay.settled_sequence,
-            mark: replay.settled,
-            index: SegmentIndex::default(),
-        };
-        copy.bytes.resize(FRAMES_START as usize, 0);
-        copy.bytes[..super::header::SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
-        let write = |bytes: &[u8], file: &mut dyn crate::disk::WriteFile| {
-            file.append(bytes).map_err(io_error("writing", &temporary))
-        };
-        let mut file = self.disk.create(&temporary).map_err(io_error("creating", &temporary))?;
-        let mut open: Option<(usize, Arc<dyn ReadFile>)> = None;
-        let mut flushed = 0;
-        for found in &tail {
-            if open.as_ref().is_none_or(|(link, _)| *link != found.link) {
-                let link = &chain.links[found.link];
-                open = Some((found.link, open_link(&*self.disk, link)?));
-            }
-            let (_, source) = open.as_ref().expect("opened above");
-            copy.add(found, &**source, &chain.links[found.link].path, replay, flushed)?;
-            if copy.bytes.len() >= 8 << 20 {
-                write(&copy.bytes, &mut *file)?;
-                flushed += copy.bytes.len();
-                copy.bytes.clear();
-            }
-        }
-        let data_end = (flushed + copy.bytes.len()) as u32;
-        let end = copy.finish(flushed, self.now);
-        write(&copy.bytes, &mut *file)?;
-        file.sync().map_err(io_error("syncing", &temporary))?;
-        drop(file);
-        self.disk.rename(&temporary, &path).map_err(io_error("renaming", &temporary))?;
-        self.recovered.copied_frames = copy.sequence.0 - replay.settled_sequence.0;
-        self.recovered.copied_bytes = u64::from(data_end - FRAMES_START);
-        replay.settled = Position { segment: number, offset: end };
-        replay.settled_sequence = copy.sequence;
-        let stamp = IndexStamp { number, epoch, end, next_sequence: copy.sequence };
-        let index = Some(copy.index);
-        replay.walked.push(Walked { stamp, from_file: Vec::new(), index });
-        self.last = Some(Predecessor { number, epoch, end });
-        Ok(())
     }
 
     /// Makes the segment that takes the appends of this run; its header is durable.
@@ -289,121 +240,6 @@ impl Opening<'_> {
     }
 }
 
-/// The new segment as it grows in memory.
-struct Copy {
-    bytes: Vec<u8>,
-    number: SegmentNumber,
-    epoch: u64,
-    sequence: Sequence,
-    mark: Position,
-    index: SegmentIndex,
-}
-
-impl Copy {
-    fn add(
-        &mut self,
-        found: &Found,
-        source: &dyn ReadFile,
-        path: &Path,
-        replay: &mut Replay<'_>,
-        flushed: usize,
-    ) -> Result<(), OpenError> {
-        if let Effect::Bind(key) = found.effect {
-            // The state learns of the partition; the frame is made anew at its first use.
-            replay.apply(found, &mut SegmentIndex::default());
-            self.bind(found, key, flushed);
-            return Ok(());
-        }
-        if matches!(found.effect, Effect::Mark) {
-            return Ok(());
-        }
-        if !self.index.is_bound(found.partition) {
-            let key = replay.key_of(found.partition);
-            let Some(key) = key else { return Ok(()) };
-            self.bind(found, key, flushed);
-        }
-        let mut payload = vec![0; found.payload_bytes as usize];
-        let at = u64::from(found.at) + FRAME_HEADER_BYTES as u64;
-        let whole = read_whole(source, at, &mut payload);
-        if !whole.map_err(io_error("reading", path))? {
-            let (path, at) = (path.to_path_buf(), found.at);
-            return Err(OpenError::Damaged { path, at, mark: self.mark });
-        }
-        let (kind, base_offset, covered) = match &found.effect {
-            Effect::Data { header, side: None } => {
-                (Kind::Data, header.base_offset, BATCH_PREFIX_BYTES)
-            }
-            Effect::Data { header, side: Some(_) } => (Kind::Side, header.base_offset, SIDE_BYTES),
-            Effect::LogStart(to) => (Kind::LogStart, *to, 0),
-            Effect::Bind(_) | Effect::Mark => return Ok(()),
-        };
-        let header = FrameHeader {
-            payload_bytes: payload.len() as u32,
-            kind,
-            sequence: self.sequence,
-            partition: found.partition,
-            leader_epoch: found.leader_epoch,
-            base_offset,
-            append_time: found.append_time,
-            mark: self.mark,
-        };
-        let at = self.put(&header, &payload, covered, flushed);
-        let end = Position { segment: self.number, offset: at + header.frame_bytes() as u32 };
-        let moved = Found { at, end, sequence: header.sequence, ..found.clone() };
-        replay.apply(&moved, &mut self.index);
-        Ok(())
-    }
-
-    fn bind(&mut self, found: &Found, key: crate::ids::PartitionKey, flushed: usize) {
-        if self.index.is_bound(found.partition) {
-            return;
-        }
-        let header = FrameHeader {
-            payload_bytes: BIND_BYTES as u32,
-            kind: Kind::Bind,
-            sequence: self.sequence,
-            partition: found.partition,
-            leader_epoch: found.leader_epoch,
-            base_offset: Offset(0),
-            append_time: found.append_time,
-            mark: self.mark,
-        };
-        self.put(&header, &encode_bind(&key), BIND_BYTES, flushed);
-        self.index.bind(found.partition, key);
-    }
-
-    fn put(&mut self, header: &FrameHeader, payload: &[u8], covered: usize, flushed: usize) -> u32 {
-        let at = next_slot((flushed + self.bytes.len()) as u32);
-        self.bytes.resize(at as usize - flushed, 0);
-        self.bytes.extend(header.encode(self.epoch, &payload[..covered]));
-        self.bytes.extend(payload);
-        self.sequence = Sequence(self.sequence.0 + 1);
-        at
-    }
-
-    /// The mark that says all of this is durable, on a page of its own. Returns the end.
-    fn finish(&mut self, flushed: usize, now: Now) -> u32 {
-        let end = (flushed + self.bytes.len()) as u32;
-        self.mark = Position { segment: self.number, offset: end };
-        let page = next_page(end);
-        self.bytes.resize(page as usize - flushed, 0);
-        let header = FrameHeader {
-            payload_bytes: 0,
-            kind: Kind::Mark,
-            sequence: self.sequence,
-            partition: DenseId(0),
-            leader_epoch: LeaderEpoch(0),
-            base_offset: Offset(0),
-            append_time: now.wall,
-            mark: self.mark,
-        };
-        let at = self.put(&header, &[], 0, flushed);
-        let end = at + FRAME_HEADER_BYTES as u32;
-        self.bytes.resize(next_page(end) as usize - flushed, 0);
-        end
-    }
-}
-
 /// What the opened log is put together from besides the replayed state.
 struct Parts {
     chain: Chain,
@@ -425,33 +261,39 @@ fn assemble(
     // back after a power loss without its side files, and will take them along when it goes again.
     let named = finished.walked.iter().flat_map(Walked::sides);
     let next_side = parts.chain.sides.iter().chain(named).max().map_or(1, |file| file + 1);
+    // A batch in a file may have been carried: the file goes with the last frame that names it.
+    let holders: FxHashMap<u64, SegmentNumber> = (finished.walked.iter())
+        .flat_map(|walked| walked.sides().iter().map(|file| (*file, walked.stamp.number)))
+        .collect();
     for walked in finished.walked {
         segments.add(Sealed {
+            header: walked.header,
             stamp: walked.stamp,
             writer: None,
             index_file: match walked.index {
                 Some(_) => IndexFile::Missing,
                 None => IndexFile::Written,
             },
-            sides: walked.sides().to_vec(),
+            sides: (walked.sides().iter().copied())
+                .filter(|file| holders.get(file) == Some(&walked.stamp.number))
+                .collect(),
             index: walked.index.map(Arc::new),
-            live: 0,
+            live: Live::default(),
+            being_emptied: false,
         });
     }
     let mut partitions = Partitions::default();
     for (id, mut partition) in finished.partitions {
-        let first = partition.runs().front().map(|run| run.base);
+        let first = partition.runs.first().map(|run| run.base);
         let known = partition.log_start();
         let log_start = first.unwrap_or(partition.log_end()).max(known);
-        if log_start > known {
-            recovered.missing.push((id, log_start));
-        }
-        let last = partition.runs().back().map(|run| run.end);
+        recovered.missing.extend(partition.holes().first().map(|(_, behind)| (id, *behind)));
+        let last = partition.runs.last().map(|run| run.end);
         let log_end = partition.log_end().max(last.unwrap_or(log_start)).max(log_start);
         partition.restore(log_start, log_end);
-        for run in partition.runs() {
+        for run in partition.runs.iter() {
             let sealed = segments.get_mut(run.segment).expect("runs lie in walked segments");
-            sealed.live += 1;
+            sealed.live.take(run);
         }
         partitions.insert(id, partition);
     }
@@ -477,12 +319,16 @@ fn assemble(
         checkpoints: Checkpoints::new(finished.covered, chain.next_checkpoint, files),
         prefault: Prefault::new(),
         retention: Retention::default(),
+        mover: Mover::new(now.mono_us),
         jobs: Vec::new(),
         random: parts.random,
         sides: Arc::new(Sides::new(disk.clone(), &spec, next_side)),
         disk,
         spec,
     };
+    if log.spec.salvage {
+        log.fill_holes(now);
+    }
     log.write_missing_indexes();
     log.push_job(Work::Reserve);
     if log.segments.count() > 0 {

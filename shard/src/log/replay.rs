@@ -1,58 +1,33 @@
 //! The second step of recovery: the frames of the chain, applied to partitions in order.
 //!
+//! A carried frame or a gap changes where batches lie and nothing else: the last one in the log's
+//! order counts, whatever the checkpoint covers. The weights of a run that was carried in part when
+//! the process ended are measured again at the end.
+//!
 //! A frame is *settled* when a mark behind it says that it was durable; settled frames stay where
 //! they are. Frames beyond the last mark wait in `tail`: recovery copies them before they count.
 
 use super::chain::{io_error, open_link, Chain, Link, OpenError};
-use super::frame::{decode_bind, decode_side, Kind};
-use super::header::{index_name, FRAMES_START};
-use super::index::{BatchEntry, Directory, IndexStamp, SegmentIndex, Summary};
-use super::scan::{Frame, Scanner};
+use super::directory::Directory;
+use super::effect::{entry_of, gap_run, run_of, understand, Effect, Found};
+use super::header::{index_name, SegmentHeader, FRAMES_START};
+use super::index::{BatchEntry, IndexStamp, SegmentIndex, Summary};
+use super::read::{wanted, Entries};
+use super::scan::Scanner;
 use super::settings::{Flush, LogSpec, PartitionSettings};
 use crate::batch::BatchHeader;
 use crate::disk::Disk;
-use crate::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, Position, Sequence, Timestamp};
+use crate::ids::{DenseId, Offset, PartitionKey, Position, Sequence};
 use crate::partition::epochs::EpochHistory;
 use crate::partition::producers::Producers;
-use crate::partition::{Partition, Run};
+use crate::partition::{Partition, Run, RunKind};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-
-/// Offsets and dense ids at or above these are not from a log that was written in order: nobody
-/// appends for so long, and a table of so many partitions does not fit into memory.
-const OFFSETS_END: i64 = 1 << 62;
-pub(super) const DENSE_END: u32 = 1 << 24;
-
-/// What a frame does to the state.
-#[derive(Clone, Debug)]
-pub(super) enum Effect {
-    Data {
-        header: BatchHeader,
-        /// The file that holds the batch when the frame does not.
-        side: Option<u64>,
-    },
-    Bind(PartitionKey),
-    LogStart(Offset),
-    Mark,
-}
-
-/// A frame that was found whole, where it lies.
-#[derive(Clone, Debug)]
-pub(super) struct Found {
-    pub link: usize,
-    pub at: u32,
-    pub end: Position,
-    pub sequence: Sequence,
-    pub partition: DenseId,
-    pub leader_epoch: LeaderEpoch,
-    pub append_time: Timestamp,
-    pub payload_bytes: u32,
-    pub effect: Effect,
-}
 
 /// A segment of the chain that has been gone through.
 #[derive(Debug)]
 pub(super) struct Walked {
+    pub header: SegmentHeader,
     pub stamp: IndexStamp,
     /// Side files from the index file, when that was used.
     pub from_file: Vec<u64>,
@@ -105,6 +80,7 @@ fn unattached() -> PartitionSettings {
         retention_ms: None,
         retention_bytes: None,
         internal: false,
+        compaction: None,
     }
 }
 
@@ -179,12 +155,33 @@ impl<'a> Replay<'a> {
             if link.header.first_sequence != expected {
                 return self.end_here(disk, links, at);
             }
+            if let Some(next) = link.header.hollow {
+                self.step_over(link, next)?;
+                expected = next;
+                continue;
+            }
             expected = match self.use_index(disk, link) {
                 Some(next) => next,
                 None => self.scan(disk, at, link)?,
             };
         }
         self.end_here(disk, links, links.len())
+    }
+
+    /// A segment without frames. What they did is in the checkpoint or nowhere.
+    fn step_over(&mut self, link: &Link, next: Sequence) -> Result<(), OpenError> {
+        let number = link.header.number;
+        let Some(end) = link.end.filter(|_| self.spec.salvage || number < self.covered.segment)
+        else {
+            let mark = Position { segment: number, offset: FRAMES_START };
+            return Err(OpenError::Damaged { path: link.path.clone(), at: 0, mark });
+        };
+        let epoch = link.header.epoch;
+        let stamp = IndexStamp { number, epoch, end, next_sequence: next };
+        self.settled = Position { segment: number, offset: end };
+        self.settled_sequence = next;
+        self.walked.push(Walked { header: link.header, stamp, from_file: Vec::new(), index: None });
+        Ok(())
     }
 
     /// Takes a sealed segment before the checkpoint from its index file. `None`: scan it.
@@ -209,15 +206,26 @@ impl<'a> Replay<'a> {
         }
         self.settled = Position { segment: stamp.number, offset: stamp.end };
         self.settled_sequence = stamp.next_sequence;
-        self.walked.push(Walked { stamp, from_file: directory.sides, index: None });
+        let (header, from_file) = (link.header, directory.sides);
+        self.walked.push(Walked { header, stamp, from_file, index: None });
         Some(stamp.next_sequence)
     }
 
     /// Whether what an index says of a partition can follow what is known of it.
     fn continues(&self, stamp: IndexStamp, summary: &Summary) -> bool {
-        let last = self.partitions.get(&summary.dense).and_then(|known| known.runs().back());
-        let follows = |last: &Run| last.segment < stamp.number && last.end <= summary.base;
-        summary.base <= summary.end && last.is_none_or(follows)
+        let Some(known) = self.partitions.get(&summary.dense) else { return true };
+        let last = known.runs.last();
+        let end = last.map_or(Offset(0), |last| last.end);
+        match summary.kind {
+            Some(RunKind::Appended) => {
+                let newer =
+                    |last: &Run| last.segment < stamp.number || last.kind != RunKind::Appended;
+                last.is_none_or(newer) && end <= summary.base
+            }
+            Some(_) if self.spec.salvage => summary.base.0 >= 0,
+            Some(_) => summary.base.0 >= 0 && summary.end <= end.max(known.log_end()),
+            None => true,
+        }
     }
 
     fn add_run(&mut self, stamp: IndexStamp, summary: &Summary) {
@@ -225,13 +233,11 @@ impl<'a> Replay<'a> {
         let Some(partition) = self.partitions.get_mut(&summary.dense) else {
             return;
         };
-        partition.push_run(Run {
-            segment: stamp.number,
-            base: summary.base,
-            end: summary.end,
-            max_timestamp: summary.max_timestamp,
-            batch_bytes: summary.batch_bytes,
-        });
+        match summary.as_run(stamp.number) {
+            Some(run) if run.kind == RunKind::Appended => partition.runs.push(run),
+            Some(run) => drop(partition.runs.replace(run, None)),
+            None => {}
+        }
     }
 
     /// Scans a segment to its end, or to the end of the log. Returns the sequence expected next.
@@ -249,7 +255,7 @@ impl<'a> Replay<'a> {
             next_sequence: header.first_sequence,
         };
         let index = Some(SegmentIndex::default());
-        self.walked.push(Walked { stamp, from_file: Vec::new(), index });
+        self.walked.push(Walked { header: *header, stamp, from_file: Vec::new(), index });
         let mut bound = rustc_hash::FxHashSet::default();
         let mut ends: FxHashMap<DenseId, Offset> = FxHashMap::default();
         loop {
@@ -264,16 +270,28 @@ impl<'a> Replay<'a> {
             };
             self.frames += 1;
             let known = &self.partitions;
+            // Behind everything the partition is known to hold.
+            let end_of = |id: DenseId, ends: &FxHashMap<DenseId, Offset>| {
+                let last = known.get(&id).and_then(|known| known.runs.last());
+                let seen = ends.get(&id).copied().unwrap_or(Offset(0));
+                last.map_or(seen, |last| last.end.max(seen))
+            };
             let found = understand(at, link, &frame).filter(|found| match &found.effect {
                 Effect::Bind(_) => bound.insert(found.partition),
                 Effect::LogStart(_) => bound.contains(&found.partition),
-                Effect::Data { header, .. } => {
-                    let last = known.get(&found.partition).and_then(|known| known.runs().back());
-                    let end = ends.entry(found.partition).or_insert(Offset(0));
-                    *end = last.map_or(*end, |last| last.end.max(*end));
-                    let ascends = header.base_offset >= *end;
-                    *end = header.end_offset();
+                Effect::Data { header, carried: None, .. } => {
+                    let ascends = header.base_offset >= end_of(found.partition, &ends);
+                    ends.insert(found.partition, header.end_offset());
                     ascends && bound.contains(&found.partition)
+                }
+                Effect::Data { .. } | Effect::Gap { .. } => {
+                    let end = end_of(found.partition, &ends);
+                    let to = found.effect.end().unwrap_or(end);
+                    ends.insert(found.partition, end.max(to));
+                    let salvage = self.spec.salvage;
+                    let is_older = |known: &Partition| salvage || to <= end.max(known.log_end());
+                    let is_older = known.get(&found.partition).is_none_or(is_older);
+                    is_older && bound.contains(&found.partition)
                 }
                 Effect::Mark => true,
             });
@@ -329,16 +347,27 @@ impl<'a> Replay<'a> {
         let replayed = as_of.is_none_or(|as_of| found.end > as_of) && found.end > self.covered;
         let partition = self.partitions.get_mut(&id).filter(|_| !gone);
         match &found.effect {
-            Effect::Data { header, side } => {
+            Effect::Data { header, side, carried } => {
                 let entry = entry_of(found, header);
                 let entry = if side.is_some() { entry.in_side_file() } else { entry };
-                index.push(id, entry);
                 side.iter().for_each(|&file| index.push_side(file));
+                if let Some(carried) = carried {
+                    let run = run_of(found.end.segment, carried, &entry);
+                    index.carry(id, carried.from, entry, run.kind);
+                    let _ = partition.map(|partition| partition.runs.carry(run, None));
+                    return;
+                }
+                index.push(id, entry);
                 let Some(partition) = partition else { return };
-                partition.add_to_runs(found.end.segment, &entry);
+                partition.runs.append(found.end.segment, &entry);
                 if replayed {
                     replay_batch(partition, found, header, &entry, self.spec);
                 }
+            }
+            Effect::Gap { from, to } => {
+                index.gap(id, *from, *to);
+                let run = gap_run(found.end.segment, *from, *to);
+                let _ = partition.map(|partition| partition.runs.carry(run, None));
             }
             Effect::LogStart(to) => {
                 if let Some(partition) = partition.filter(|_| replayed) {
@@ -349,6 +378,26 @@ impl<'a> Replay<'a> {
                 }
             }
             Effect::Bind(_) | Effect::Mark => {}
+        }
+    }
+
+    /// Weighs the runs again of which only a part is left. One whose entries cannot be read keeps
+    /// its estimate.
+    pub fn measure(&mut self, disk: &dyn Disk) {
+        let (dir, walked) = (&self.spec.dir, &self.walked);
+        for (&id, partition) in &mut self.partitions {
+            let partial = partition.runs.iter().filter(|run| !run.exact).copied();
+            for run in partial.collect::<Vec<Run>>() {
+                let at = walked.iter().find(|walked| walked.stamp.number == run.segment);
+                let entries = match at.and_then(|walked| walked.index.as_ref()) {
+                    Some(index) => Ok(index.entries(id, run.base).to_vec()),
+                    None => Entries::read(disk, &dir.join(index_name(run.segment)), id, run.base),
+                };
+                match entries {
+                    Ok(entries) => partition.runs.correct(run.base, weigh(&run, &entries)),
+                    Err(error) => tracing::warn!(%id, ?run, %error, "a run is estimated"),
+                }
+            }
         }
     }
 
@@ -395,14 +444,16 @@ impl<'a> Replay<'a> {
     }
 }
 
-fn entry_of(found: &Found, header: &BatchHeader) -> BatchEntry {
-    BatchEntry {
-        base: header.base_offset,
-        max_timestamp: header.max_timestamp,
-        frame_at: found.at,
-        batch_bytes: header.bytes() as u32,
-        last_delta: header.last_offset_delta as u32,
-        leader_epoch: found.leader_epoch,
+/// A run with the weights of its entries, out of those of its stretch.
+fn weigh(run: &Run, entries: &[BatchEntry]) -> Run {
+    let entries = wanted(entries, run.base, run.end);
+    let last = entries.iter().map(|entry| entry.max_timestamp).max();
+    Run {
+        max_timestamp: last.unwrap_or(run.max_timestamp),
+        batch_bytes: entries.iter().map(|entry| u64::from(entry.batch_bytes)).sum(),
+        frame_bytes: entries.iter().map(BatchEntry::frame_bytes).sum(),
+        exact: last.is_some(),
+        ..*run
     }
 }
 
@@ -419,42 +470,4 @@ fn replay_batch(
     let producers_max = spec.settings.producers_max;
     partition.producers.apply(header, entry.base, found.append_time, producers_max);
     partition.last_position = found.end;
-}
-
-/// What a whole frame says; `None` when its payload is not what its kind promises.
-fn understand(link_at: usize, link: &Link, frame: &Frame<'_>) -> Option<Found> {
-    let header = &frame.header;
-    if header.partition.0 >= DENSE_END {
-        return None;
-    }
-    let effect = match header.kind {
-        Kind::Data | Kind::Side => {
-            let side = match header.kind {
-                Kind::Side => Some(decode_side(frame.payload)?),
-                _ => None,
-            };
-            let batch = BatchHeader::parse(frame.payload).ok()?;
-            let sane = batch.base_offset == header.base_offset
-                && (0..OFFSETS_END).contains(&batch.base_offset.0)
-                && batch.last_offset_delta >= 0;
-            if !sane {
-                return None;
-            }
-            Effect::Data { header: batch, side }
-        }
-        Kind::Bind => Effect::Bind(decode_bind(frame.payload)?),
-        Kind::LogStart => Effect::LogStart(header.base_offset),
-        Kind::Mark => Effect::Mark,
-    };
-    Some(Found {
-        link: link_at,
-        at: frame.at,
-        end: Position { segment: link.header.number, offset: frame.end() },
-        sequence: header.sequence,
-        partition: header.partition,
-        leader_epoch: header.leader_epoch,
-        append_time: header.append_time,
-        payload_bytes: header.payload_bytes,
-        effect,
-    })
 }

@@ -12,7 +12,7 @@ use super::read::{read_batch, wanted, ColdError, Entries, Until};
 use crate::batch::{self, BatchError, Expander, Limits};
 use crate::disk::Disk;
 use crate::ids::{DenseId, LeaderEpoch, Offset, Timestamp};
-use crate::partition::{Partition, Run};
+use crate::partition::{Partition, Run, RunKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -35,10 +35,17 @@ pub struct Found {
 /// A look-up of a record by its time, to be run on a worker.
 pub struct TimeSeek {
     disk: Arc<dyn Disk>,
-    /// Segments that may hold the record, in the order of their offsets.
-    places: Vec<(PathBuf, Entries)>,
+    /// Where the record may be, in the order of the offsets.
+    places: Vec<Place>,
     visible: Visible,
     target: TimeTarget,
+}
+
+/// One run of a partition, as far as the reader may see it.
+struct Place {
+    segment: PathBuf,
+    entries: Entries,
+    visible: Visible,
 }
 
 /// The offsets a reader may see.
@@ -50,7 +57,11 @@ struct Visible {
 
 impl Visible {
     fn holds(&self, run: &Run) -> bool {
-        run.base >= self.from && run.end <= self.until
+        run.exact && run.base >= self.from && run.end <= self.until
+    }
+
+    fn of(&self, run: &Run) -> Visible {
+        Visible { from: self.from.max(run.base), until: self.until.min(run.end) }
     }
 }
 
@@ -67,9 +78,10 @@ impl Log {
         let until = partition.offsets(self.spec.run).end(until);
         let visible = Visible { from: partition.log_start(), until };
         let runs = runs_by_time(partition, target, visible);
-        let places = runs.into_iter().map(|run| {
-            let path = self.spec.dir.join(segment_name(run.segment));
-            (path, self.entries_by_time(run, id, target, visible))
+        let places = runs.into_iter().map(|run| Place {
+            segment: self.spec.dir.join(segment_name(run.segment)),
+            entries: self.entries_by_time(run, id, target, visible.of(run)),
+            visible: visible.of(run),
         });
         let places: Vec<_> = places.collect();
         let disk = self.disk.clone();
@@ -83,11 +95,9 @@ impl Log {
         target: TimeTarget,
         visible: Visible,
     ) -> Entries {
-        let sealed = self.segments.get(run.segment).and_then(|sealed| sealed.index.as_deref());
-        let open = run.segment == self.open.number;
-        match if open { Some(&self.open.index) } else { sealed } {
-            Some(index) => Entries::Known(candidates(index.entries(id), target, visible)),
-            None => self.cold_entries(run.segment, id, visible.from, visible.until),
+        match self.index_of(run.segment) {
+            Some(index) => Entries::Known(candidates(index.entries(id, run.base), target, visible)),
+            None => self.cold_entries(run, id, visible.from, visible.until),
         }
     }
 }
@@ -96,7 +106,8 @@ impl Log {
 /// those seen in part that could have it instead.
 fn runs_by_time(partition: &Partition, target: TimeTarget, visible: Visible) -> Vec<&Run> {
     let in_sight = |run: &&Run| run.base < visible.until && run.end > visible.from;
-    let runs = partition.runs().iter().filter(in_sight);
+    let batches = |run: &&Run| run.kind != RunKind::Gap;
+    let runs = partition.runs.iter().filter(batches).filter(in_sight);
     let mut chosen: Vec<&Run> = Vec::new();
     match target {
         TimeTarget::AtOrAfter(time) => {
@@ -147,7 +158,7 @@ impl TimeSeek {
     pub fn run(self) -> Result<Option<Found>, ColdError> {
         let TimeSeek { disk, places, visible, target } = self;
         let mut batches = Vec::new();
-        for (segment, entries) in places {
+        for Place { segment, entries, visible } in places {
             let entries = candidates(&entries.load(&*disk)?, target, visible);
             batches.extend(entries.into_iter().map(|entry| (segment.clone(), entry)));
         }

@@ -24,6 +24,32 @@ pub struct PartitionSettings {
     pub retention_bytes: Option<u64>,
     /// The broker's own records may use the space that is kept from clients on a full disk.
     pub internal: bool,
+    /// The last record of each key is kept, others go.
+    pub compaction: Option<Compaction>,
+}
+
+/// How a compacted partition is cleaned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compaction {
+    /// The share of a partition that must be new before it is cleaned. Percent.
+    pub dirty_percent_min: u8,
+    /// Younger records stay, whatever follows them. By the broker's clock.
+    pub lag_min_ms: i64,
+    /// New records are cleaned after this time, however few they are.
+    pub lag_max_ms: i64,
+    /// How long the mark of a deleted key stays once compaction has seen it.
+    pub delete_retention_ms: i64,
+}
+
+impl Default for Compaction {
+    fn default() -> Compaction {
+        Compaction {
+            dirty_percent_min: 50,
+            lag_min_ms: 0,
+            lag_max_ms: i64::MAX,
+            delete_retention_ms: 24 * 3600 * 1000,
+        }
+    }
 }
 
 /// Which log to open, and how.
@@ -69,6 +95,14 @@ pub struct LogSettings {
     pub prefault_bytes_max: u32,
     /// How often retention looks at each partition.
     pub retention_check_ms: u64,
+    /// A segment is emptied when no more of it is alive than this. Percent.
+    pub relocate_live_percent_max: u32,
+    /// What carrying batches to the tail may add to what is appended. Percent …
+    pub relocate_bandwidth_percent: u32,
+    /// … or bytes per second, when that is more.
+    pub relocate_bytes_per_second_min: u64,
+    /// Memory for the keys of one compaction. Bytes.
+    pub cleaner_buffer_bytes: usize,
     /// Producers a partition remembers at most; the longest silent one goes first.
     pub producers_max: usize,
     /// Silent producers are forgotten after this time.
@@ -92,6 +126,10 @@ impl Default for LogSettings {
             sync_stall_ms: 1000,
             prefault_bytes_max: 32 << 20,
             retention_check_ms: 300_000,
+            relocate_live_percent_max: 25,
+            relocate_bandwidth_percent: 10,
+            relocate_bytes_per_second_min: 1 << 20,
+            cleaner_buffer_bytes: 64 << 20,
             producers_max: 10_000,
             producer_expiry_ms: 24 * 3600 * 1000,
         }

@@ -68,7 +68,13 @@ fn key(partition: i32) -> PartitionKey {
 }
 
 fn kept_for_ever(flush: Flush) -> PartitionSettings {
-    PartitionSettings { flush, retention_ms: None, retention_bytes: None, internal: false }
+    PartitionSettings {
+        flush,
+        retention_ms: None,
+        retention_bytes: None,
+        internal: false,
+        compaction: None,
+    }
 }
 
 fn any() -> crate::batch::Rules {

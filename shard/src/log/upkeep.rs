@@ -8,9 +8,10 @@ use super::frame::{BIND_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES};
 use super::header::{SegmentHeader, FRAMES_START};
 use super::jobs::{stretches, Stretch, Work};
 use super::outcome::{AppendError, Failure, Now, Progress};
-use super::segments::{IndexFile, Open};
+use super::segments::{IndexFile, Live, Open};
 use crate::disk::{MapWriter, LARGE_STORE_BYTES};
 use crate::ids::{Position, SegmentNumber};
+use crate::partition::Run;
 use std::io;
 
 /// The most a bind frame takes, with the way to its slot.
@@ -105,6 +106,7 @@ impl Log {
         }
         self.slice_of_checkpoint();
         self.slice_of_retention(now);
+        self.slice_of_moving(now);
         self.drop_dead_segments();
     }
 
@@ -262,6 +264,7 @@ impl Log {
             first_sequence: self.next_sequence,
             created: now.wall,
             mark: self.commit.durable(),
+            hollow: None,
         };
         let bytes_max = u64::from(self.spec.settings.segment_bytes_max);
         self.next.bytes = (u64::from(self.open.capacity()) * 2).min(bytes_max);
@@ -272,6 +275,7 @@ impl Log {
         self.segments.add(sealed);
         self.write_missing_indexes();
         self.checkpoints.want();
+        self.mover.seek_cleaning();
         self.cool();
     }
 
@@ -304,24 +308,30 @@ impl Log {
         (z ^ (z >> 31)).max(1)
     }
 
-    /// A partition has nothing left in `segment`.
-    pub(super) fn release(&mut self, segment: SegmentNumber) {
-        let live = if segment == self.open.number {
-            &mut self.open.live
-        } else {
-            let Some(sealed) = self.segments.get_mut(segment) else {
-                return;
-            };
-            &mut sealed.live
-        };
-        *live = live.checked_sub(1).expect("released as often as it was used");
+    /// A partition needs this run no more.
+    pub(super) fn release(&mut self, run: &Run) {
+        if let Some(live) = self.live_of(run.segment) {
+            live.release(run);
+        }
+    }
+
+    /// What is alive of a segment.
+    pub(super) fn live_of(&mut self, segment: SegmentNumber) -> Option<&mut Live> {
+        if segment == self.open.number {
+            return Some(&mut self.open.live);
+        }
+        self.segments.get_mut(segment).map(|sealed| &mut sealed.live)
     }
 
     fn drop_dead_segments(&mut self) {
         if self.commit.durable() < self.checkpoints.log_start_at {
             return;
         }
-        let dead = self.segments.take_dead(self.checkpoints.covered.segment);
+        let covered = self.checkpoints.covered.segment;
+        let dead = self.segments.take_dead(covered);
+        if let Some(hollowing) = self.segments.take_hollowing(covered) {
+            self.push_job(Work::Hollow(hollowing));
+        }
         if dead.is_empty() {
             return;
         }

@@ -6,12 +6,14 @@
 pub mod damage;
 pub mod epochs;
 pub mod producers;
+mod runs;
 
-use crate::ids::{LeaderEpoch, Offset, PartitionKey, Position, SegmentNumber, Timestamp};
+pub use runs::{Change, Run, RunKind, Runs};
+
+use crate::ids::{LeaderEpoch, Offset, PartitionKey, Position, SegmentNumber};
 use crate::log::{BatchEntry, Flush, PartitionSettings, Until};
 use epochs::EpochHistory;
 use producers::Producers;
-use std::collections::VecDeque;
 
 /// Where a partition stands, as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,16 +37,6 @@ impl Offsets {
     }
 }
 
-/// The stretch of a partition that lies in one segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    pub segment: SegmentNumber,
-    pub base: Offset,
-    pub end: Offset,
-    pub max_timestamp: Timestamp,
-    pub batch_bytes: u64,
-}
-
 #[derive(Debug)]
 pub struct Partition {
     pub key: PartitionKey,
@@ -56,8 +48,8 @@ pub struct Partition {
     pub last_position: Position,
     pub producers: Producers,
     pub epochs: EpochHistory,
-    /// In offset order; the last may be in the open segment.
-    runs: VecDeque<Run>,
+    /// Where its batches lie.
+    pub runs: Runs,
     /// Changed since the last checkpoint took it.
     pub touched: bool,
 }
@@ -73,7 +65,7 @@ impl Partition {
             last_position: Position::default(),
             producers: Producers::default(),
             epochs: EpochHistory::default(),
-            runs: VecDeque::new(),
+            runs: Runs::default(),
             touched: false,
         }
     }
@@ -94,10 +86,6 @@ impl Partition {
     pub fn last_stable(&self) -> Offset {
         let undecided = self.producers.first_undecided(self.high_watermark);
         undecided.map_or(self.high_watermark, |first| first.min(self.high_watermark))
-    }
-
-    pub fn runs(&self) -> &VecDeque<Run> {
-        &self.runs
     }
 
     /// The one setter of offsets: log start ≤ high watermark ≤ log end, and none goes back.
@@ -133,35 +121,7 @@ impl Partition {
             Flush::Interval | Flush::Os => end,
         };
         self.advance(self.log_start, visible, end);
-        self.add_to_runs(segment, entry)
-    }
-
-    /// Records where a batch lies without moving an offset.
-    pub fn add_to_runs(&mut self, segment: SegmentNumber, entry: &BatchEntry) -> bool {
-        let runs = self.runs.len();
-        match self.runs.back_mut().filter(|run| run.segment == segment) {
-            Some(run) => {
-                run.end = entry.end();
-                run.max_timestamp = run.max_timestamp.max(entry.max_timestamp);
-                run.batch_bytes += u64::from(entry.batch_bytes);
-            }
-            None => self.runs.push_back(Run {
-                segment,
-                base: entry.base,
-                end: entry.end(),
-                max_timestamp: entry.max_timestamp,
-                batch_bytes: u64::from(entry.batch_bytes),
-            }),
-        }
-        self.runs.len() > runs
-    }
-
-    /// Adds a run read from an index; it is behind all others.
-    pub fn push_run(&mut self, run: Run) {
-        if let Some(last) = self.runs.back() {
-            assert!(last.segment < run.segment && last.end <= run.base, "runs ascend");
-        }
-        self.runs.push_back(run);
+        self.runs.append(segment, entry)
     }
 
     /// Everything below `end` is committed.
@@ -178,12 +138,7 @@ impl Partition {
         assert!(to <= self.log_end, "log start past the end");
         self.advance(to, self.high_watermark.max(to), self.log_end);
         self.epochs.truncate_start(to);
-        self.drop_runs_below(to)
-    }
-
-    fn drop_runs_below(&mut self, log_start: Offset) -> Vec<Run> {
-        let past = self.runs.iter().take_while(|run| run.end <= log_start).count();
-        self.runs.drain(..past).collect()
+        self.runs.drop_below(to)
     }
 
     /// What recovery found out: sets the offsets without comparing them to earlier ones, and hands
@@ -193,18 +148,24 @@ impl Partition {
         self.log_start = log_start;
         self.high_watermark = log_end;
         self.log_end = log_end;
-        self.drop_runs_below(log_start)
+        self.runs.drop_below(log_start)
     }
 
-    /// The run that holds `offset`, or the first one after it.
-    pub fn run_at(&self, offset: Offset) -> Option<&Run> {
-        let at = self.runs.partition_point(|run| run.end <= offset);
-        self.runs.get(at)
-    }
-
-    /// How many bytes of batches are kept.
-    pub fn batch_bytes(&self) -> u64 {
-        self.runs.iter().map(|run| run.batch_bytes).sum()
+    /// Where records are not where they should be: what follows the log start lies in runs without
+    /// a hole.
+    pub fn holes(&self) -> Vec<(Offset, Offset)> {
+        let mut at = self.log_start;
+        let mut holes = Vec::new();
+        for run in self.runs.iter() {
+            if run.base > at {
+                holes.push((at, run.base));
+            }
+            at = at.max(run.end);
+        }
+        if at < self.log_end {
+            holes.push((at, self.log_end));
+        }
+        holes
     }
 
     pub fn offsets(&self, leader_epoch: LeaderEpoch) -> Offsets {

@@ -26,6 +26,8 @@ pub struct Outline {
     pub records: i32,
     pub body_bytes: usize,
     pub time: Timestamp,
+    /// Each record has one of a few keys, and some are marks of deleted ones.
+    pub keyed: bool,
 }
 
 pub fn build(outline: &Outline, rng: &mut Rng) -> Vec<u8> {
@@ -38,6 +40,14 @@ pub fn build(outline: &Outline, rng: &mut Rng) -> Vec<u8> {
     let mut builder =
         BatchBuilder::new().producer(ProducerId(id), ProducerEpoch(epoch), base_sequence);
     let timestamp = outline.time;
+    if outline.keyed {
+        for _ in 0..outline.records {
+            let key = [b'k', rng.below(12) as u8];
+            let value = (!rng.one_in(5)).then_some(&value[..outline.body_bytes / 4]);
+            builder.push(&NewRecord { timestamp, key: Some(&key), value, headers: &[] });
+        }
+        return builder.build();
+    }
     builder.push(&NewRecord { timestamp, value: Some(&value), ..NewRecord::default() });
     for _ in 1..outline.records {
         builder.push(&NewRecord { timestamp, key: Some(b"k"), ..NewRecord::default() });

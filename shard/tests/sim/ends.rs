@@ -219,7 +219,7 @@ impl Machine {
             let partition = &self.history.partitions[&key];
             reader::retries(&mut live.log, id, partition, key, self.now)?;
             reader::epochs(&live.log, id, partition, key)?;
-            reader::times(&live.log, id, partition, key, &mut self.rng)?;
+            reader::times(&live.log, id, partition, key, (&self.disk, &mut self.rng))?;
         }
         Ok(())
     }

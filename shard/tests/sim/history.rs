@@ -5,6 +5,7 @@
 //! must be a prefix of what was appended, long enough to hold all that was promised.
 
 use crate::batches::{placed, Sender};
+use crate::compacted;
 use shard::ids::{LeaderEpoch, Offset, PartitionKey, Position, Timestamp};
 use shard::log::{Appended, Flush, PartitionSettings};
 use shard::partition::Offsets;
@@ -47,6 +48,8 @@ pub enum Violation {
     Epoch { key: PartitionKey, asked: LeaderEpoch, expected: Answer, found: Answer },
     /// The record found by a time, or for none the one with the greatest.
     Time { key: PartitionKey, asked: Option<Timestamp>, expected: Place, found: Place },
+    /// A deleted key's record is there again.
+    Resurrected { key: PartitionKey, offset: Offset },
     /// A partition nobody ever attached.
     Stranger { key: PartitionKey },
     /// The log did not open.
@@ -70,6 +73,8 @@ pub struct Batch {
     pub append_time: Timestamp,
     pub epoch: LeaderEpoch,
     pub sender: Sender,
+    /// Which of the history's times had come.
+    pub step: usize,
     /// Promised once the log is committed up to here; none when that has happened.
     pending: Option<Position>,
 }
@@ -192,6 +197,8 @@ pub struct History {
     pub detached: BTreeSet<PartitionKey>,
     /// The first batch of each partition that the last crash un-wrote.
     pub lost: BTreeMap<PartitionKey, Batch>,
+    /// What the broker's clock showed, as it went on and jumped.
+    pub walls: Vec<i64>,
 }
 
 /// What was sent and what the log answered.
@@ -229,6 +236,7 @@ impl History {
         sent: &Sent<'_>,
         answer: &Appended,
     ) -> Result<(), Violation> {
+        let step = self.walls.len();
         let partition = self.of(key);
         let expected = partition.log_end();
         if answer.base_offset != expected {
@@ -242,6 +250,7 @@ impl History {
             append_time: sent.time,
             epoch: sent.epoch,
             sender: sent.sender,
+            step,
             pending: Some(answer.position),
         });
         Ok(())
@@ -352,6 +361,14 @@ impl History {
     pub fn read(&self, key: PartitionKey, from: Offset, batches: &[Read]) -> Result<(), Violation> {
         let partition = &self.partitions[&key];
         let until = partition.high_watermark();
+        if partition.settings.compaction.is_some() {
+            let lasted = |step: usize| {
+                let since = self.walls.get(step.saturating_sub(1)..).unwrap_or_default();
+                let (least, most) = (since.iter().min(), since.iter().max());
+                most.copied().unwrap_or(0) - least.copied().unwrap_or(0)
+            };
+            return compacted::check(key, partition, (from, until), batches, lasted);
+        }
         let wanted = partition.batches.iter().filter(|b| b.end > from && b.end <= until);
         let mut found = batches.iter();
         for batch in wanted {

@@ -12,7 +12,7 @@ use shard::batch::Valid;
 use shard::disk::sim::{Rng, SimDisk};
 use shard::ids::{DenseId, LeaderEpoch, LogId, Offset, PartitionKey, Timestamp};
 use shard::log::{AppendError, Appended, Done, Flush, Job, Lane, Log, LogSettings, LogSpec, Now};
-use shard::log::{PartitionSettings, SideBatch, SideError};
+use shard::log::{Compaction, PartitionSettings, SideBatch, SideError, SpaceCounts};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
@@ -54,6 +54,12 @@ pub struct Tally {
     pub copied_frames: u64,
     pub poisoned: u64,
     pub full: u64,
+    pub relocations: u64,
+    pub relocated_bytes: u64,
+    pub hollowed: u64,
+    pub cleanings: u64,
+    pub cleaned_bytes: u64,
+    pub kept_bytes: u64,
 }
 
 impl Tally {
@@ -68,6 +74,12 @@ impl Tally {
         self.copied_frames += other.copied_frames;
         self.poisoned += other.poisoned;
         self.full += other.full;
+        self.relocations += other.relocations;
+        self.relocated_bytes += other.relocated_bytes;
+        self.hollowed += other.hollowed;
+        self.cleanings += other.cleanings;
+        self.cleaned_bytes += other.cleaned_bytes;
+        self.kept_bytes += other.kept_bytes;
     }
 }
 
@@ -91,6 +103,7 @@ pub struct Live {
     /// Large batches that are in side files and not yet in the log.
     large: VecDeque<Large>,
     segments: usize,
+    space: SpaceCounts,
     pub poisoned: bool,
 }
 
@@ -98,6 +111,7 @@ impl Live {
     pub fn new(log: Log, ids: BTreeMap<PartitionKey, DenseId>) -> Live {
         Live {
             segments: log.size().0,
+            space: log.space_counts(),
             log,
             ids,
             sync: VecDeque::new(),
@@ -190,6 +204,8 @@ impl Machine {
             sync_interval_min_us: [0, 1_000][rng.below(2) as usize],
             mark_idle_ms: [1, 200][rng.below(2) as usize],
             retention_check_ms: 50,
+            relocate_live_percent_max: [25, 60, 90][rng.below(3) as usize],
+            relocate_bytes_per_second_min: [100_000, 1 << 30][rng.below(2) as usize],
             ..LogSettings::default()
         }
     }
@@ -208,6 +224,22 @@ impl Machine {
             retention_ms: self.rng.one_in(4).then(|| self.rng.between(1, 4_000) as i64),
             retention_bytes: self.rng.one_in(3).then(|| self.rng.between(1, 400_000)),
             internal: self.rng.one_in(6),
+            compaction: None,
+        };
+        let compaction = Compaction {
+            dirty_percent_min: [1, 50][self.rng.below(2) as usize],
+            lag_min_ms: [0, 300][self.rng.below(2) as usize],
+            lag_max_ms: [1_000, i64::MAX][self.rng.below(2) as usize],
+            delete_retention_ms: [0, 400, 1 << 40][self.rng.below(3) as usize],
+        };
+        let settings = match self.rng.below(3) {
+            0 => PartitionSettings {
+                retention_ms: None,
+                retention_bytes: None,
+                compaction: Some(compaction),
+                ..settings
+            },
+            _ => settings,
         };
         self.history.attach(key, settings);
         let slot = &mut self.slots[slot];
@@ -285,7 +317,8 @@ impl Machine {
         } as usize;
         let (sender, time) = (self.random_sender(key), self.random_time());
         let records = self.rng.between(1, 20) as i32;
-        let outline = Outline { sender, records, body_bytes, time };
+        let keyed = self.history.partitions[&key].settings.compaction.is_some();
+        let outline = Outline { sender, records, body_bytes, time, keyed };
         let bytes = build(&outline, &mut self.rng);
         let now = self.now;
         let live = self.live(slot);
@@ -339,6 +372,7 @@ impl Machine {
             records: 3,
             body_bytes: bytes.len(),
             time: self.random_time(),
+            keyed: self.history.partitions[&key].settings.compaction.is_some(),
         };
         let bytes = build(&outline, &mut self.rng);
         let now = self.now;
@@ -437,6 +471,7 @@ impl Machine {
     /// Takes new jobs, tells the oracle what is committed, and holds the offsets against it.
     pub fn observe(&mut self, slot: usize) -> Result<(), Violation> {
         let Slot { live: Some(live), keys, .. } = &mut self.slots[slot] else { return Ok(()) };
+        self.history.walls.push(self.now.wall.0);
         for job in live.log.take_jobs() {
             match job.lane() {
                 Lane::Sync => live.sync.push_back(job),
@@ -447,6 +482,14 @@ impl Machine {
         let segments = live.log.size().0;
         self.tally.seals += u64::from(segments > live.segments);
         live.segments = segments;
+        let (before, space) = (live.space, live.log.space_counts());
+        self.tally.relocations += space.relocations - before.relocations;
+        self.tally.relocated_bytes += space.relocated_bytes - before.relocated_bytes;
+        self.tally.hollowed += space.hollowed - before.hollowed;
+        self.tally.cleanings += space.cleanings - before.cleanings;
+        self.tally.cleaned_bytes += space.cleaned_bytes - before.cleaned_bytes;
+        self.tally.kept_bytes += space.kept_bytes - before.kept_bytes;
+        live.space = space;
         for &key in keys.iter() {
             let Some(offsets) = live.log.offsets(live.ids[&key]) else {
                 return Err(Violation::Stranger { key });
@@ -468,7 +511,8 @@ impl Machine {
         let id = live.ids[&key];
         reader::whole(&live.log, id, &self.disk, &mut self.rng)
             .and_then(|(from, batches)| self.history.read(key, from, &batches))?;
-        reader::times(&live.log, id, &self.history.partitions[&key], key, &mut self.rng)
+        let partition = &self.history.partitions[&key];
+        reader::times(&live.log, id, partition, key, (&self.disk, &mut self.rng))
     }
 
     fn raise_log_start(&mut self, slot: usize) -> Result<(), Violation> {

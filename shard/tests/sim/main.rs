@@ -8,6 +8,7 @@
 //! Gap: transactions, whose markers the log does not know yet.
 
 mod batches;
+mod compacted;
 mod ends;
 mod history;
 mod machine;
@@ -20,7 +21,7 @@ use std::panic::{catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 
-const SEEDS: u64 = 3_000;
+const SEEDS: u64 = 2_000;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()

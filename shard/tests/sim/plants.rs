@@ -11,7 +11,7 @@ use crate::{for_seeds, number};
 use shard::disk::sim::{Fault, Rng, SimDisk, PAGE_BYTES, SECTOR_BYTES};
 use shard::disk::{Disk, Entry, MapFile, MapWriter, ReadFile, Space, WriteFile};
 use shard::ids::{DenseId, Offset, PartitionKey, Sequence};
-use shard::log::{FrameHeader, Kind, Log, Scanner, SegmentHeader};
+use shard::log::{FrameHeader, Kind, Log, LogSpec, Now, Scanner, SegmentHeader};
 use shard::log::{FRAMES_START, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -189,6 +189,7 @@ fn plant_ghost(disk: &SimDisk, ghost: &Ghost) {
             base_offset: if after == 0 { Offset(0) } else { batch.base },
             append_time: batch.append_time,
             mark,
+            carried: None,
         };
         let covered = header.covered_bytes();
         let mut bytes = header.encode(epoch, &payload[..covered]).to_vec();
@@ -293,6 +294,9 @@ fn salvage(machine: &mut Machine) -> Result<(), Violation> {
             let Ok((_, batches)) = reader::whole(&log, id, &machine.disk, &mut machine.rng) else {
                 continue;
             };
+            if partition.settings.compaction.is_some() {
+                continue;
+            }
             let appended =
                 |read: &Read| partition.batches.iter().any(|batch| batch.bytes == read.bytes);
             if let Some(read) = batches.iter().find(|read| !appended(read)) {
@@ -300,8 +304,32 @@ fn salvage(machine: &mut Machine) -> Result<(), Violation> {
                 return Err(Violation::Changed { key, base: Offset(base) });
             }
         }
+        rest(&mut log, machine.now);
+        drop(log);
+        machine.disk = machine.disk.kill();
+        let spec = LogSpec { salvage: false, ..slot.spec.clone() };
+        let again = Log::open(Arc::new(machine.disk.clone()), spec, 2, machine.now);
+        let (_, recovered) =
+            again.map_err(|error| Violation::Refused { error: error.to_string() })?;
+        if let Some((id, from)) = recovered.missing.first() {
+            return Err(Violation::Refused { error: format!("{id:?} starts at {from} again") });
+        }
     }
     Ok(())
+}
+
+/// Brings a salvaged log to rest, as the command does.
+fn rest(log: &mut Log, mut now: Now) {
+    log.checkpoint();
+    let mut stopped = false;
+    while !(stopped && log.is_settled()) {
+        now.mono_us += 1_000;
+        log.tick(now);
+        stopped = log.stop_step(now);
+        for job in log.take_jobs() {
+            log.finish(job.run(), now);
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What clients ask of a partition, asked in full: its batches, its retries, its epochs.
 
 use crate::batches::{build, placed, Outline};
+use crate::compacted::rows;
 use crate::history::{Partition, Read, Violation};
 use shard::batch::{BatchHeader, Valid, HEADER_BYTES};
 use shard::disk::sim::{Rng, SimDisk};
@@ -101,7 +102,7 @@ pub fn retries(
         let records = (last.end.0 - last.base.0) as i32;
         let mut sender = last.sender;
         sender.base_sequence += records + 7;
-        let outline = Outline { sender, records: 1, body_bytes: 8, time: now.wall };
+        let outline = Outline { sender, records: 1, body_bytes: 8, time: now.wall, keyed: false };
         let sent = build(&outline, &mut Rng::new(0));
         let valid = Valid::built(&sent).expect("the simulation builds whole batches");
         let answer = log.append(id, &valid, now);
@@ -139,8 +140,11 @@ pub fn times(
     id: DenseId,
     partition: &Partition,
     key: PartitionKey,
-    rng: &mut Rng,
+    (disk, rng): (&SimDisk, &mut Rng),
 ) -> Result<(), Violation> {
+    if partition.settings.compaction.is_some() {
+        return times_of_rest(log, id, key, disk, rng);
+    }
     let find = |target| {
         let seek = log.plan_time(id, target, Until::HighWatermark);
         let found = seek.map_or(Ok(None), |seek| seek.run());
@@ -166,6 +170,35 @@ pub fn times(
     let found = find(TimeTarget::Greatest)?;
     if found != expected {
         return Err(Violation::Time { key, asked: None, expected, found });
+    }
+    Ok(())
+}
+
+/// The same of a compacted partition, whose records are those that are read.
+fn times_of_rest(
+    log: &Log,
+    id: DenseId,
+    key: PartitionKey,
+    disk: &SimDisk,
+    rng: &mut Rng,
+) -> Result<(), Violation> {
+    let (from, batches) = whole(log, id, disk, rng)?;
+    let rows: Vec<_> = batches.iter().flat_map(|read| rows(&read.bytes)).collect();
+    let rows: Vec<_> = rows.into_iter().filter(|row| row.0 >= from).collect();
+    let find = |target| {
+        let seek = log.plan_time(id, target, Until::HighWatermark);
+        let found = seek.map_or(Ok(None), |seek| seek.run());
+        found.map_err(|error| failed("time seek", error))
+    };
+    let greatest = rows.iter().map(|row| row.3).max();
+    for asked in rows.iter().map(|row| row.3).take(3).map(Some).chain([None]) {
+        let target = asked.map_or(TimeTarget::Greatest, TimeTarget::AtOrAfter);
+        let matches = |time| asked.map_or(Some(time) == greatest, |asked| time >= asked);
+        let expected = rows.iter().find(|row| matches(row.3)).map(|row| (row.0, row.3));
+        let found = find(target)?.map(|found| (found.offset, found.timestamp));
+        if found != expected {
+            return Err(Violation::Time { key, asked, expected, found });
+        }
     }
     Ok(())
 }
@@ -197,7 +230,7 @@ pub fn append_times(
                     let Some((&key, partition)) = partitions.iter().find(of) else { continue };
                     partition.check_frame(key, payload, frame.header.append_time)?;
                 }
-                Kind::LogStart | Kind::Mark | Kind::Side => {}
+                Kind::LogStart | Kind::Mark | Kind::Side | Kind::Gap => {}
             }
         }
     }

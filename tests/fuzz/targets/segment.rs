@@ -10,10 +10,10 @@ use libfuzzer_sys::fuzz_target;
 use shard::batch::{BatchBuilder, NewRecord};
 use shard::disk::sim::SimDisk;
 use shard::disk::Disk;
-use shard::ids::{DenseId, LeaderEpoch, LogId, Offset, Position, SegmentNumber, Sequence, Timestamp};
-use shard::log::{
-    segment_name, FrameHeader, Kind, Log, LogSettings, LogSpec, Now, SegmentHeader, FRAMES_START,
-};
+use shard::ids::{DenseId, LeaderEpoch, LogId, Offset, Position};
+use shard::ids::{SegmentNumber, Sequence, Timestamp};
+use shard::log::{segment_name, Carried, FrameHeader, Kind, Log, LogSettings, LogSpec, Now};
+use shard::log::{SegmentHeader, FRAMES_START};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -71,6 +71,7 @@ fn segment(frames: &[u8]) -> Vec<u8> {
         first_sequence: Sequence(1),
         created: Timestamp(0),
         mark: Position::default(),
+        hollow: None,
     };
     let mut bytes = header.encode().to_vec();
     bytes.resize(FRAMES_START as usize, 0);
@@ -85,13 +86,16 @@ fn frames(mut data: &[u8]) -> Vec<u8> {
     while let Some((fields, rest)) = data.split_first_chunk::<8>() {
         data = rest;
         let base = Offset(i64::from(i16::from_le_bytes([fields[2], fields[3]])));
-        let (kind, payload) = match fields[0] % 5 {
+        let (kind, payload) = match fields[0] % 6 {
             0 => (Kind::Data, batch(base, fields)),
             1 => (Kind::Bind, vec![fields[4] % 3; 24]),
             2 => (Kind::LogStart, Vec::new()),
             3 => (Kind::Mark, Vec::new()),
+            4 => (Kind::Gap, i64::from(fields[4]).to_le_bytes().to_vec()),
             _ => (Kind::Side, [&batch(base, fields)[..61], &[fields[5]; 11]].concat()),
         };
+        let from = Offset(base.0.saturating_sub(i64::from(fields[5] % 8)).max(0));
+        let carried = (fields[0] >= 128).then_some(Carried { from, cleaned: fields[0] >= 192 });
         let header = FrameHeader {
             payload_bytes: payload.len() as u32,
             kind,
@@ -104,6 +108,7 @@ fn frames(mut data: &[u8]) -> Vec<u8> {
                 segment: SegmentNumber(u64::from(fields[7] % 3)),
                 offset: FRAMES_START + u32::from(fields[7]) * 8,
             },
+            carried: carried.filter(|_| matches!(kind, Kind::Data | Kind::Side)),
         };
         let covered = header.covered_bytes();
         out.resize(out.len().next_multiple_of(8), 0);
