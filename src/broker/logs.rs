@@ -127,13 +127,15 @@ pub fn report(log: LogId, recovered: &Recovered) {
     }
 }
 
-/// Lets go of what the logs still hold of topics that were deleted.
+/// Lets go of what the logs still hold of topics that were deleted, and asks to be told when
+/// nothing of them is left.
 pub fn drop_deleted(logs: &mut [Opened], machine: &Machine) {
     for Opened { id: number, log, .. } in logs {
         let deleted: BTreeSet<Uuid> = machine.unpurged(*number).collect();
         let held = log.partitions().filter(|(_, key)| deleted.contains(&key.topic));
         let held: Vec<_> = held.map(|(id, _)| id).collect();
         held.into_iter().for_each(|id| log.detach(id));
+        deleted.into_iter().for_each(|topic| log.report_purged(topic));
     }
 }
 

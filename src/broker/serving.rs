@@ -96,6 +96,7 @@ fn keep_house(
     Background::every(HOUSEKEEPING, move || {
         net.sweep(started.elapsed().as_millis() as u64);
         let counters = net.counters();
+        let groups = core.group_counts();
         board.put(Snapshot {
             core: core.id(),
             connections: net.connections() as u64,
@@ -110,6 +111,9 @@ fn keep_house(
             bytes_out: counters.bytes_out,
             requests: handlers.requests().collect(),
             logs: core.log_counts(),
+            groups: groups.groups as u64,
+            group_members: groups.members as u64,
+            committed_offsets: groups.offsets as u64,
             ..core.metrics.snapshot()
         });
     })

@@ -6,6 +6,9 @@
 //!
 //! When the log has gone on to a new segment the keeper writes the whole state again at its end and
 //! drops what was before, so that the catalogue never keeps an old segment from going.
+//!
+//! The tombstone of a deleted topic goes when every log has said that it holds nothing of it. What
+//! a log says while the catalogue cannot be written is said again after the next start.
 
 use super::append::Group;
 use super::ask::{Ask, CatalogAnswer};
@@ -19,6 +22,7 @@ use futures_channel::oneshot;
 use shard::ids::LogId;
 use std::future::{poll_fn, Future};
 use std::rc::Rc;
+use uuid::Uuid;
 
 /// Records of a snapshot in one batch.
 const SNAPSHOT_BATCH_RECORDS: usize = 256;
@@ -53,6 +57,17 @@ impl Core {
             let _ = reply.send(outcome.await);
         })
         .detach();
+    }
+
+    /// Tells the catalogue that a log of this core holds nothing of deleted topics any more.
+    pub(super) fn tell_purged(&self, log: LogId, topics: Vec<Uuid>) {
+        let command = Command::Purged { log, topics };
+        if self.catalog().is_some() {
+            drop(self.command(command));
+            return;
+        }
+        let (reply, _) = oneshot::channel();
+        self.send(0, Ask::Catalog { command, reply });
     }
 
     /// Carries out a command. It is decided now and done even if nobody awaits its outcome.

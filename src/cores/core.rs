@@ -374,6 +374,12 @@ impl Core {
                     self.hosts[host].borrow_mut().detach(id);
                 }
             }
+            for host in &self.hosts {
+                let mut host = host.borrow_mut();
+                if topic.logs.contains(&host.id) {
+                    host.report_purged(topic.id);
+                }
+            }
         }
         self.open_coordinators();
         self.upkeep.notify();
@@ -416,15 +422,18 @@ impl Core {
     }
 
     /// Takes a finished job.
-    pub(super) fn finish(&self, finished: Finished) {
+    pub(super) fn finish(self: &Rc<Self>, finished: Finished) {
         let done = finished.done;
         if done.is_sync() {
             self.metrics.synced(done.took());
         }
         let now = self.now();
         let host = self.hosts.iter().find(|host| host.borrow().id == finished.log);
-        if let Some(host) = host {
-            host.borrow_mut().finish(done, &mut self.scratch.borrow_mut(), now);
+        let purged = host.map_or(Vec::new(), |host| {
+            host.borrow_mut().finish(done, &mut self.scratch.borrow_mut(), now)
+        });
+        if !purged.is_empty() {
+            self.tell_purged(finished.log, purged);
         }
         self.upkeep.notify();
     }
@@ -436,7 +445,13 @@ impl Core {
         let mut due_us = None;
         for host in &self.hosts {
             let mut host = host.borrow_mut();
-            for job in host.tick(now) {
+            let before = host.log.space_counts();
+            let started = Instant::now();
+            let jobs = host.tick(now);
+            if host.log.space_counts() != before {
+                self.metrics.moved(started.elapsed());
+            }
+            for job in jobs {
                 self.lanes.submit(host.id, job, &self.home);
             }
             due_us = [due_us, host.due_us()].into_iter().flatten().min();
@@ -449,11 +464,15 @@ impl Core {
         let counts = |host: &RefCell<Host>| {
             let host = host.borrow();
             let (segments, bytes) = host.log.size();
+            let space = host.log.space_counts();
             LogCounts {
                 log: host.id.0,
                 segments: segments as u64,
                 bytes,
                 unsynced_bytes: host.log.unsynced_bytes(),
+                relocated_bytes: space.relocated_bytes,
+                cleaned_bytes: space.cleaned_bytes,
+                kept_bytes: space.kept_bytes,
                 failed: host.is_failed(),
             }
         };

@@ -10,7 +10,9 @@ use super::door::Door;
 use super::front::{CoordinatorRefusal, Cores, GroupAnswer, GroupItem, PartitionAt};
 use super::machines::Home;
 use crate::catalog::Topic;
-use crate::coordinator::{CommitRefusal, GroupMachine, GroupOutput, GroupRequest, OFFSETS_TOPIC};
+use crate::coordinator::{
+    CommitRefusal, Counts, GroupMachine, GroupOutput, GroupRequest, OFFSETS_TOPIC,
+};
 use crate::state_machine::{Shell, Submitted, Unavailable};
 use futures_channel::oneshot;
 use std::future::Future;
@@ -137,6 +139,17 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// What the coordinators of this core hold.
+    pub fn group_counts(&self) -> Counts {
+        let groups = self.groups.borrow();
+        let counts = groups.values().filter_map(|shell| shell.look(GroupMachine::counts));
+        counts.fold(Counts::default(), |all, counts| Counts {
+            groups: all.groups + counts.groups,
+            members: all.members + counts.members,
+            offsets: all.offsets + counts.offsets,
+        })
     }
 
     /// Answers all who wait for a rebalance: the broker stops.

@@ -16,6 +16,7 @@ use shard::partition::producers::ProducerError;
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::rc::Rc;
+use uuid::Uuid;
 
 /// One batch on its way into the log.
 pub(super) struct Request {
@@ -154,16 +155,17 @@ impl Host {
     }
 
     /// Takes the outcome of a job of this log and tells all whom it concerns.
-    pub fn finish(&mut self, done: Done, scratch: &mut Scratch, now: Now) {
+    /// Returns the deleted topics of which the log holds nothing any more.
+    pub fn finish(&mut self, done: Done, scratch: &mut Scratch, now: Now) -> Vec<Uuid> {
         if self.broken {
-            return;
+            return Vec::new();
         }
         let finish = AssertUnwindSafe(|| self.log.finish(done, now));
         let Ok(progress) = catch_unwind(finish) else {
             self.break_down("the outcome of a job");
-            return;
+            return Vec::new();
         };
-        let Progress { moved, unblocked, poisoned, failure } = progress;
+        let Progress { moved, unblocked, poisoned, purged, failure } = progress;
         if let Some(failure) = failure {
             tracing::error!(log = %self.id, %failure, "a job of a log failed");
         }
@@ -175,6 +177,7 @@ impl Host {
         if unblocked {
             self.retry(scratch, now);
         }
+        purged
     }
 
     fn release_committed(&mut self) {
@@ -241,6 +244,13 @@ impl Host {
         self.watchers.gone(id);
         if !self.broken {
             self.log.detach(id);
+        }
+    }
+
+    /// Asks for a report when nothing of a deleted topic is left.
+    pub fn report_purged(&mut self, topic: Uuid) {
+        if !self.broken {
+            self.log.report_purged(topic);
         }
     }
 

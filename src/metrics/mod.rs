@@ -16,6 +16,7 @@ use std::time::Duration;
 pub struct CoreMetrics {
     stalls: RefCell<Histogram<u64>>,
     syncs: RefCell<Histogram<u64>>,
+    slices: RefCell<Histogram<u64>>,
 }
 
 /// From 1 µs to 100 s with two digits.
@@ -25,7 +26,11 @@ fn histogram() -> Histogram<u64> {
 
 impl Default for CoreMetrics {
     fn default() -> CoreMetrics {
-        CoreMetrics { stalls: RefCell::new(histogram()), syncs: RefCell::new(histogram()) }
+        CoreMetrics {
+            stalls: RefCell::new(histogram()),
+            syncs: RefCell::new(histogram()),
+            slices: RefCell::new(histogram()),
+        }
     }
 }
 
@@ -39,6 +44,11 @@ impl CoreMetrics {
         record(&self.syncs, took);
     }
 
+    /// A look after a log in which it relocated or compacted something took this time.
+    pub fn moved(&self, took: Duration) {
+        record(&self.slices, took);
+    }
+
     /// The core turned its loop this much later than it meant to.
     pub fn stalled(&self, time: Duration) {
         record(&self.stalls, time);
@@ -49,6 +59,7 @@ impl CoreMetrics {
         Snapshot {
             stalls: Times::of(&self.stalls.borrow()),
             syncs: Times::of(&self.syncs.borrow()),
+            slices: Times::of(&self.slices.borrow()),
             ..Snapshot::default()
         }
     }
@@ -86,6 +97,10 @@ pub struct LogCounts {
     pub segments: u64,
     pub bytes: u64,
     pub unsynced_bytes: u64,
+    /// Stored to empty segments, gone through by compaction, and left by it.
+    pub relocated_bytes: u64,
+    pub cleaned_bytes: u64,
+    pub kept_bytes: u64,
     pub failed: bool,
 }
 
@@ -110,8 +125,13 @@ pub struct Snapshot {
     /// By API.
     pub requests: Vec<(&'static str, u64)>,
     pub logs: Vec<LogCounts>,
+    /// Of the coordinators on this core.
+    pub groups: u64,
+    pub group_members: u64,
+    pub committed_offsets: u64,
     pub stalls: Times,
     pub syncs: Times,
+    pub slices: Times,
 }
 
 /// Where a core puts its latest snapshot for threads that are no cores.

@@ -25,7 +25,7 @@ impl Family<'_> {
 pub fn prometheus(cores: &[Snapshot]) -> String {
     let mut out = String::new();
     type Number = fn(&Snapshot) -> u64;
-    let numbers: [(&str, &str, &str, Number); 10] = [
+    let numbers: [(&str, &str, &str, Number); 13] = [
         ("basalt_connections", "gauge", "Live connections.", |core| core.connections),
         ("basalt_connections_accepted_total", "counter", "Connections taken.", |c| c.accepted),
         ("basalt_connections_refused_total", "counter", "Connections over a limit.", |c| c.refused),
@@ -39,6 +39,11 @@ pub fn prometheus(cores: &[Snapshot]) -> String {
         }),
         ("basalt_requests_pending", "gauge", "Requests without an answer.", |core| core.pending),
         ("basalt_received_bytes_total", "counter", "Bytes from clients.", |core| core.bytes_in),
+        ("basalt_groups", "gauge", "Consumer groups.", |core| core.groups),
+        ("basalt_group_members", "gauge", "Members of groups.", |core| core.group_members),
+        ("basalt_committed_offsets", "gauge", "Partitions with an offset of a group.", |core| {
+            core.committed_offsets
+        }),
         ("basalt_sent_bytes_total", "counter", "Bytes to clients.", |core| core.bytes_out),
     ];
     for (name, kind, meaning, number) in numbers {
@@ -53,6 +58,8 @@ pub fn prometheus(cores: &[Snapshot]) -> String {
     times(&mut out, "basalt_loop_stall_seconds", meaning, cores, |core| core.stalls);
     let meaning = "How long a sync of a log took.";
     times(&mut out, "basalt_sync_seconds", meaning, cores, |core| core.syncs);
+    let meaning = "How long a slice of relocation or compaction held a core.";
+    times(&mut out, "basalt_relocation_slice_seconds", meaning, cores, |core| core.slices);
     out
 }
 
@@ -68,14 +75,22 @@ fn requests(out: &mut String, cores: &[Snapshot]) {
 
 fn logs(out: &mut String, cores: &[Snapshot]) {
     type Number = fn(&super::LogCounts) -> u64;
-    let numbers: [(&str, &str, Number); 4] = [
+    let numbers: [(&str, &str, Number); 7] = [
         ("basalt_log_segments", "Segments of a log.", |log| log.segments),
         ("basalt_log_bytes", "Bytes of a log.", |log| log.bytes),
         ("basalt_log_unsynced_bytes", "Bytes not on stable storage.", |log| log.unsynced_bytes),
+        ("basalt_log_relocated_bytes_total", "Bytes stored to empty segments.", |log| {
+            log.relocated_bytes
+        }),
+        ("basalt_log_cleaned_bytes_total", "Bytes compaction went through.", |log| {
+            log.cleaned_bytes
+        }),
+        ("basalt_log_kept_bytes_total", "Bytes compaction left.", |log| log.kept_bytes),
         ("basalt_log_failed", "1 when a log has failed.", |log| u64::from(log.failed)),
     ];
     for (name, meaning, number) in numbers {
-        let mut family = Family::begin(out, name, "gauge", meaning);
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+        let mut family = Family::begin(out, name, kind, meaning);
         for core in cores {
             for log in &core.logs {
                 let labels = format!("core=\"{}\",log=\"{}\"", core.core, log.log);

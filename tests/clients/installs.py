@@ -6,6 +6,7 @@ What cannot be installed raises NotRun, with the last line of what the installer
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -25,8 +26,15 @@ def install(command, **more):
     try:
         return run([str(word) for word in command], seconds=INSTALL_SECONDS, **more)
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
-        last = str(error).strip().splitlines()
-        raise NotRun(f"cannot be installed: {last[-1] if last else error}"[:300]) from error
+        raise NotRun(f"cannot be installed: {reason(getattr(error, 'said', str(error)))}"[:300]) from error
+
+
+def reason(text):
+    """The first line that says what is wrong, or the last one."""
+    lines = [line.strip() for line in re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()]
+    lines = [line for line in lines if re.search(r"\w", line)]
+    telling = [line for line in lines if re.match(r"(\[?error|npm err).{20}", line, re.IGNORECASE)]
+    return (telling or lines[-1:] or [text])[0]
 
 
 def apt(program, *packages):
@@ -103,30 +111,30 @@ def go(program):
     CACHE.mkdir(parents=True, exist_ok=True)
     binary = CACHE / f"go-{program}"
     with ONE_AT_A_TIME:
-        install(["go", "build", "-mod=readonly", "-o", binary, f"./{program}"],
-                cwd=HERE / "adapters" / "go")
+        install(["go", "mod", "download"], cwd=HERE / "adapters" / "go")
+        run(["go", "build", "-mod=readonly", "-o", str(binary), f"./{program}"],
+            seconds=INSTALL_SECONDS, cwd=HERE / "adapters" / "go")
     return binary
 
 
 def cargo(program):
     """Builds adapters/rust's PROGRAM with the versions in its lock file."""
-    if not shutil.which("cargo"):
-        raise NotRun("cannot be installed: there is no cargo here")
-    target = CACHE / "rust"
-    with ONE_AT_A_TIME:
-        install(["cargo", "build", "-q", "--locked", "--bin", program, "--target-dir", target,
-                 "--manifest-path", HERE / "adapters" / "rust" / "Cargo.toml"])
-    return target / "debug" / program
+    return cargo_build(HERE / "adapters" / "rust", "--bin", program,
+                       "--target-dir", CACHE / "rust")
 
 
 def cargo_example(program):
     """Builds an example of the broker's package, with what `cargo test --workspace` has built."""
+    return cargo_build(HERE.parents[1], "--workspace", "--example", program)
+
+
+def cargo_build(folder, *words):
+    """What has to be fetched may be out of reach; what does not compile then is a failure."""
     if not shutil.which("cargo"):
         raise NotRun("cannot be installed: there is no cargo here")
-    command = ["cargo", "build", "--workspace", "--locked", "--example", program,
-               "--message-format", "json"]
+    command = ["cargo", "build", "-q", "--locked", "--offline", "--message-format", "json", *words]
     with ONE_AT_A_TIME:
-        text = install(command, cwd=HERE.parents[1])
-    made = (json.loads(line) for line in text.splitlines())
-    return next(line["executable"] for line in made
-                if line.get("executable") and line["target"]["name"] == program)
+        install(["cargo", "fetch", "-q", "--locked"], cwd=folder)
+        text = run([str(word) for word in command], seconds=INSTALL_SECONDS, cwd=folder)
+    made = [json.loads(line) for line in text.splitlines()]
+    return next(line["executable"] for line in made if line.get("executable"))

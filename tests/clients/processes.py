@@ -11,13 +11,20 @@ import time
 STEP_SECONDS = 120
 
 
+class Ended(RuntimeError):
+    """A program's bad end; `said` is all that it said."""
+
+    def __init__(self, name, status, said):
+        super().__init__(f"{name} ended with {status}: {said.strip()[-1000:]}")
+        self.said = said
+
+
 def run(command, text=None, seconds=STEP_SECONDS, **more):
     """The standard output of a command that has to succeed."""
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=seconds,
                           **more)
     if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip()[-800:]
-        raise RuntimeError(f"{os.path.basename(command[0])} ended with {done.returncode}: {said}")
+        raise Ended(os.path.basename(command[0]), done.returncode, done.stderr + done.stdout)
     return done.stdout
 
 

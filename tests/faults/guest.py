@@ -16,8 +16,9 @@ import threading
 import time
 
 from broker import find_binary, free_port
-from scenario import NotRun
-from tools import CACHE, install, run
+from records import NotRun
+from installs import CACHE, install
+from processes import run
 
 GUEST = CACHE.parent / "guest"
 QEMU = "qemu-system-x86_64"

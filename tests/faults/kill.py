@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kills a broker under load again and again, and has the history judged by a checker from outside.
 
-    tests/faults/kill.py [--seconds 180] [--every 3.5] [--modes idempotent,plain]
+    tests/faults/kill.py [--seconds 180] [--every 3.5] [--modes idempotent,plain,commits]
 
 The checker is `logcheck.py` (confluent-kafka; beside the checkout in ../shared/tools, or
 LOGCHECK=PATH). It writes with acks=all, asks for a kill through a socket, reads all back at the end
@@ -22,10 +22,15 @@ HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parents[1]
 sys.path.insert(0, str(TOP / "tests" / "clients"))
 from broker import Broker, find_binary
-from scenario import NotRun
+from records import NotRun
 from tools import CLIENTS
 
-MODES = {"idempotent": ["--idempotent"], "plain": []}
+MODES = {
+    "idempotent": ["--idempotent"],
+    "plain": [],
+    # Three readers of a group commit as they go; what was committed may not fall or be lost.
+    "commits": ["--idempotent", "--consumers", "3", "--commits"],
+}
 
 
 def find_logcheck():
@@ -79,8 +84,8 @@ def one_mode(mode, chosen, python, logcheck):
             killer.start()
             fault = f"'{sys.executable}' '{HERE / 'kill.py'}' --poke '{path}'"
             command = [python, logcheck, "-b", broker.address, "--seconds", str(chosen.seconds),
-                       "--fault", fault, "--fault-every", str(chosen.every), *MODES[mode],
-                       "--consumers", str(chosen.consumers)]
+                       "--fault", fault, "--fault-every", str(chosen.every), "--consumers",
+                       str(chosen.consumers), *MODES[mode]]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True,
                                   timeout=chosen.seconds * 3 + 300)
             killer.listener.close()

@@ -13,6 +13,7 @@ use super::keeping::{Checkpoints, Retention};
 use super::mover::Mover;
 use super::outcome::{AppendError, Appended, Failure, Now, Progress};
 use super::partitions::Partitions;
+use super::purge::Purge;
 use super::segments::{IndexFile, Open, Segments};
 use super::settings::{Flush, LogSpec, PartitionSettings};
 use super::upkeep::{Next, Prefault, BIND_FRAME, ROOM_BESIDE};
@@ -38,6 +39,7 @@ pub struct Log {
     pub(super) prefault: Prefault,
     pub(super) retention: Retention,
     pub(super) mover: Mover,
+    pub(super) purge: Purge,
     pub(super) jobs: Vec<Job>,
     pub(super) random: u64,
     pub(super) sides: Arc<super::side::Sides>,
@@ -407,6 +409,7 @@ impl Log {
             Outcome::Listed { place, result } => self.listed(place, result, &mut progress),
             Outcome::Loaded { rest, result } => self.loaded(rest, result, &mut progress),
             Outcome::Gathered { of, result } => self.gathered(of, result, now, &mut progress),
+            Outcome::Unnamed(gone) => progress.purged = self.purge.looked(gone),
             Outcome::Unmapped | Outcome::Reserved { .. } => {}
             Outcome::Panicked => {
                 self.commit.poison();

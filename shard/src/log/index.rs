@@ -187,6 +187,11 @@ impl SegmentIndex {
         self.partitions.contains_key(&dense)
     }
 
+    /// Whether no partition has been bound.
+    pub fn is_empty(&self) -> bool {
+        self.partitions.is_empty()
+    }
+
     pub fn bind(&mut self, dense: DenseId, key: PartitionKey) {
         self.partitions.entry(dense).or_insert(PartitionIndex { key, stretches: Vec::new() });
     }

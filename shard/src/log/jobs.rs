@@ -8,14 +8,17 @@ use super::checkpoint::{self, CheckpointHeader};
 use super::clean::Keys;
 use super::header::{index_name, segment_name, SegmentHeader};
 use super::index::{IndexStamp, SegmentIndex, Summary};
+use super::purge;
 use super::segments::Hollowing;
 use super::side::side_name;
 use crate::disk::{Disk, MapFile, MapWriter, Space};
 use crate::ids::{DenseId, Position, SegmentNumber};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// Which kind of thread a job belongs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +85,11 @@ pub(super) enum Work {
         load: Load,
         keys: Keys,
     },
+    /// Looks for deleted topics that no segment names.
+    LookForTopics {
+        places: Vec<Place>,
+        topics: BTreeSet<Uuid>,
+    },
     /// Keeps some space for indexes and checkpoints on a full disk.
     Reserve,
     /// Unmaps segments that left the warm window; the drop is the work.
@@ -139,6 +147,7 @@ pub(super) enum Outcome {
         of: (DenseId, Load, Keys),
         result: Result<bool, CarryError>,
     },
+    Unnamed(Vec<Uuid>),
     /// Asked for again in a while, whether it worked or not.
     Reserved {
         _held: bool,
@@ -187,6 +196,7 @@ impl Job {
             | Work::List { .. }
             | Work::Load(_)
             | Work::Gather { .. }
+            | Work::LookForTopics { .. }
             | Work::Reserve
             | Work::Unmap { .. } => Lane::Worker,
         }
@@ -253,6 +263,9 @@ impl Job {
             Work::Gather { id, mut load, mut keys } => {
                 let result = load.gather(&mut keys, disk, &self.dir);
                 Outcome::Gathered { of: (id, load, keys), result }
+            }
+            Work::LookForTopics { places, topics } => {
+                Outcome::Unnamed(purge::unnamed(disk, &self.dir, &places, topics))
             }
             Work::Reserve => {
                 // Without the space there is no reserve, and the next round asks again.

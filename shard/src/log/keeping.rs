@@ -164,6 +164,7 @@ impl Log {
     }
 
     fn begin_checkpoint(&mut self) {
+        self.purge.checkpoint_begins();
         let covered = self.commit.end();
         let checkpoints = &mut self.checkpoints;
         checkpoints.wanted = false;
@@ -210,6 +211,7 @@ impl Log {
     pub(super) fn checkpoint_written(&mut self, result: io::Result<()>, progress: &mut Progress) {
         let checkpoints = &mut self.checkpoints;
         let writing = checkpoints.writing.take().expect("a checkpoint was being written");
+        self.purge.checkpoint_ended(result.is_ok());
         if let Err(error) = result {
             // What it held is noted nowhere else: the next one is whole again.
             checkpoints.base_is_due = true;
@@ -239,6 +241,7 @@ impl Log {
             self.write_missing_indexes();
             self.push_job(Work::Reserve);
             self.mover.seek_cleaning();
+            self.look_for_purged();
         }
         let from = self.retention.cursor;
         let to = (from + SLICE_PARTITIONS as u32).min(self.partitions.next_dense());

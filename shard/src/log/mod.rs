@@ -25,6 +25,7 @@ mod keeping;
 mod mover;
 mod outcome;
 mod partitions;
+mod purge;
 mod read;
 mod recover;
 mod relocate;

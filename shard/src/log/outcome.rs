@@ -3,6 +3,7 @@
 use super::carry::CarryError;
 use crate::ids::{DenseId, Offset, Position, Timestamp};
 use crate::partition::producers::ProducerError;
+use uuid::Uuid;
 
 /// The time as the caller sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub struct Progress {
     pub unblocked: bool,
     /// The log failed on this job.
     pub poisoned: bool,
+    /// Deleted topics of which the log holds nothing any more.
+    pub purged: Vec<Uuid>,
     /// What an operator should read; each failure is reported once.
     pub failure: Option<Failure>,
 }

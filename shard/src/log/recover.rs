@@ -18,6 +18,7 @@ use super::keeping::{Checkpoints, Retention};
 use super::mover::Mover;
 use super::outcome::Now;
 use super::partitions::Partitions;
+use super::purge::Purge;
 use super::replay::{Cut, Replay, Walked};
 use super::segments::{IndexFile, Live, Open, Sealed, Segments};
 use super::settings::LogSpec;
@@ -320,6 +321,7 @@ fn assemble(
         prefault: Prefault::new(),
         retention: Retention::default(),
         mover: Mover::new(now.mono_us),
+        purge: Purge::default(),
         jobs: Vec::new(),
         random: parts.random,
         sides: Arc::new(Sides::new(disk.clone(), &spec, next_side)),

@@ -29,6 +29,7 @@ impl Drop for Folder {
 struct Driven {
     log: Log,
     now: Now,
+    purged: Vec<Uuid>,
 }
 
 fn settings() -> LogSettings {
@@ -60,7 +61,7 @@ fn open_as(
         salvage,
     };
     let (log, recovered) = Log::open(Arc::new(RealDisk), spec, run as u64 + 17, now)?;
-    Ok((Driven { log, now }, recovered))
+    Ok((Driven { log, now, purged: Vec::new() }, recovered))
 }
 
 fn key(partition: i32) -> PartitionKey {
@@ -125,6 +126,7 @@ impl Driven {
                 let progress = self.log.finish(job.run(), self.now);
                 assert!(progress.failure.is_none(), "{:?}", progress.failure);
                 moved.extend(progress.moved);
+                self.purged.extend(progress.purged);
             }
         }
         moved
@@ -256,6 +258,40 @@ fn retention_frees_segments() {
     let (log, _) = open(&folder.0, 2, settings()).unwrap();
     let again = log.log.offsets(id).unwrap();
     assert_eq!((again.log_start, again.log_end), (offsets.log_start, offsets.log_end));
+}
+
+#[test]
+fn a_deleted_topic_is_reported_when_no_segment_names_it() {
+    let folder = Folder::new();
+    let value = vec![7; 50_000];
+    let (mut log, _) = open(&folder.0, 1, settings()).unwrap();
+    let limited =
+        PartitionSettings { retention_bytes: Some(300_000), ..kept_for_ever(Flush::Commit) };
+    let stays = log.log.attach(key(0), limited);
+    let other = PartitionKey { topic: Uuid::from_u128(6), ..key(0) };
+    let goes = log.log.attach(other, kept_for_ever(Flush::Commit));
+    for id in [stays, goes, stays] {
+        log.append(id, &batch_of(&[&value], 1));
+        log.work();
+    }
+    log.log.detach(goes);
+    log.log.report_purged(other.topic);
+    log.log.report_purged(key(0).topic);
+    for _ in 0..15 {
+        log.append(stays, &batch_of(&[&value], 2));
+        log.work();
+    }
+    assert!(log.purged.is_empty(), "its segment is still there");
+    drop(log);
+    let (mut log, _) = open(&folder.0, 2, settings()).unwrap();
+    assert_eq!(log.log.find(&other), None);
+    log.log.report_purged(other.topic);
+    let stays = log.log.attach(key(0), limited);
+    for _ in 0..60 {
+        log.append(stays, &batch_of(&[&value], 2));
+        log.work();
+    }
+    assert_eq!(log.purged, [other.topic]);
 }
 
 #[test]

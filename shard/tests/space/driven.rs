@@ -4,7 +4,8 @@ use shard::batch::{BatchBuilder, BatchHeader, NewRecord, Valid};
 use shard::disk::RealDisk;
 use shard::ids::{DenseId, LeaderEpoch, LogId, Offset, PartitionKey, Timestamp};
 use shard::log::{
-    AppendError, Flush, Log, LogSettings, LogSpec, Now, PartitionSettings, ReadAsk, ReadPlan, Until,
+    AppendError, Flush, Log, LogSettings, LogSpec, Now, PartitionSettings, ReadAsk, ReadPlan,
+    Recovered, Until,
 };
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,6 +19,7 @@ pub struct Driven {
     pub log: Log,
     pub now: Now,
     pub appended_bytes: u64,
+    pub recovered: Recovered,
 }
 
 pub fn key(topic: u128) -> PartitionKey {
@@ -53,7 +55,7 @@ impl Driven {
         };
         let (log, recovered) = Log::open(Arc::new(RealDisk), spec, run as u64 + 17, now).unwrap();
         assert_eq!(recovered.missing, []);
-        Driven { log, now, appended_bytes: 0 }
+        Driven { log, now, appended_bytes: 0, recovered }
     }
 
     pub fn append(&mut self, id: DenseId, batch: &[u8]) {

@@ -2,5 +2,6 @@
 //!
 //! Crashes are the simulation's (`tests/sim`); here are weeks of traffic and what is left of them.
 
+mod commits;
 mod driven;
 mod week;
