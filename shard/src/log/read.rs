@@ -56,7 +56,9 @@ impl ReadPlan {
         let mut bytes = Vec::with_capacity(self.bytes);
         for slice in &self.slices {
             let (path, at) = slice.place();
-            read_file(&*disk.open(path)?, at, slice.len(), &mut bytes)?;
+            let read =
+                disk.open(path).and_then(|file| read_file(&*file, at, slice.len(), &mut bytes));
+            read.map_err(|error| ColdError::Io(error).unless_removed(disk, path))?;
         }
         match self.cold {
             Some(cold) if bytes.is_empty() => cold.run(),

@@ -322,6 +322,24 @@ fn a_read_of_a_segment_that_has_gone_says_so() {
 }
 
 #[test]
+fn a_copy_of_warm_batches_whose_segment_has_gone_says_so() {
+    let folder = Folder::new();
+    let (mut log, _) = open(&folder.0, 1, settings()).unwrap();
+    let id = log.log.attach(key(0), kept_for_ever(Flush::Os));
+    let batch = batch_of(&[b"one"], 5);
+    log.append(id, &batch);
+    let until = Until::HighWatermark;
+    let ask = ReadAsk { from: Offset(0), bytes_max: 1000, whole_first: true, until };
+    let plan = || log.log.plan_read(id, &ask).unwrap();
+    assert!(plan().cold.is_none(), "it is warm");
+    assert_eq!(plan().copy(&RealDisk).unwrap().len(), batch.len());
+    let path = folder.0.join(segment_name(crate::ids::SegmentNumber(1)));
+    let gone = plan();
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(gone.copy(&RealDisk), Err(ColdError::Removed)));
+}
+
+#[test]
 fn a_gap_stays_one_after_a_kill() {
     let folder = Folder::new();
     let (mut log, _) = open(&folder.0, 1, settings()).unwrap();
