@@ -63,9 +63,9 @@ def python(name, requirements):
     return once(name, work) / "bin" / "python"
 
 
-def node(name, packages, environment):
-    """A folder of modules, for NODE_PATH. What has to be compiled finds the headers beside node,
-    where it is not told otherwise."""
+def node(name, packages, system, environment):
+    """A folder of modules, for NODE_PATH. What has to be compiled needs packages of the `system`
+    and finds the headers beside node."""
     apt("node", "nodejs")
     apt("npm", "npm")
     prefix = pathlib.Path(shutil.which("node")).resolve().parents[1]
@@ -73,6 +73,8 @@ def node(name, packages, environment):
         environment = {"npm_config_nodedir": str(prefix), **environment}
 
     def work(folder):
+        if system:
+            install(["apt-get", "install", "-y", "--no-install-recommends", *system])
         install(["npm", "install", "--no-audit", "--no-fund", "--prefix", folder, *packages],
                 env={**os.environ, **environment}, cwd=folder)
     return once(name, work) / "node_modules"
