@@ -176,7 +176,8 @@ log_retention_check_interval_ms: i64 = "log.retention.check.interval.ms", millis
     "How often a log looks for records that retention no longer keeps.";
 log_relocate_live_percent: u32 = "log.relocate.live.percent", count(0, 50), "25", Live,
     "A segment is emptied when no more of it is alive than this percentage: that is copied to the \
-     end of the log, so that topics with little data or long retention hold no old segment back.";
+     end of the log, so that topics with little data or long retention hold no old segment back. 0 \
+     turns that off.";
 log_relocate_bandwidth_percent: u32 = "log.relocate.bandwidth.percent", count(1, 100), "10", Live,
     "What this copying and compaction may add to what is appended, in percent.";
 log_relocate_min_bytes_per_second: u64 = "log.relocate.min.bytes.per.second", bytes(KIB, NO_END),

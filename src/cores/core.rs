@@ -385,28 +385,6 @@ impl Core {
         self.upkeep.notify();
     }
 
-    pub(super) fn catalog(&self) -> Option<Rc<Shell<Machine>>> {
-        self.catalog.borrow().clone()
-    }
-
-    /// Steps the timers that are due of all machines of this core.
-    pub(super) fn fire_machines(&self) {
-        if let Some(catalog) = self.catalog() {
-            catalog.fire();
-        }
-        let shells: Vec<Rc<Coordinator>> = self.groups.borrow().values().cloned().collect();
-        shells.iter().for_each(|shell| shell.fire());
-    }
-
-    /// Lets go of the machines: the core is about to end.
-    pub(super) fn close_machines(&self) {
-        if let Some(catalog) = self.catalog.take() {
-            catalog.close();
-        }
-        let groups = std::mem::take(&mut *self.groups.borrow_mut());
-        groups.values().for_each(|shell| shell.close());
-    }
-
     /// Whether a partition of this core has records in segments that take no more appends.
     pub(super) fn reaches_back(&self, at: PartitionAt) -> bool {
         let route = self.route(at);

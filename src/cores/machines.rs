@@ -9,9 +9,11 @@ use super::core::Core;
 use super::front::{
     AppendItem, AppendRefusal, AppendWait, PartitionAt, ReadItem, ReadRequest, Until,
 };
+use super::groups::Coordinator;
 use super::jobs::WorkError;
 use super::notify::Notify;
-use crate::state_machine::{Chunk, Fate, Handed, Host, Later, Machine, Unloaded};
+use crate::catalog;
+use crate::state_machine::{Chunk, Fate, Handed, Host, Later, Machine, Shell, Unloaded};
 use bytes::Bytes;
 use glommio::timer::Timer;
 use shard::batch::{Limits, Rules, TimestampRule};
@@ -184,6 +186,28 @@ impl Core {
                 Err(WorkError::Lost) => return Err(Unloaded::Read),
             }
         }
+    }
+
+    pub(super) fn catalog(&self) -> Option<Rc<Shell<catalog::Machine>>> {
+        self.catalog.borrow().clone()
+    }
+
+    /// Steps the timers that are due of all machines of this core.
+    pub(super) fn fire_machines(&self) {
+        if let Some(catalog) = self.catalog() {
+            catalog.fire();
+        }
+        let shells: Vec<Rc<Coordinator>> = self.groups.borrow().values().cloned().collect();
+        shells.iter().for_each(|shell| shell.fire());
+    }
+
+    /// Lets go of the machines: the core is about to end.
+    pub(super) fn close_machines(&self) {
+        if let Some(catalog) = self.catalog.take() {
+            catalog.close();
+        }
+        let groups = std::mem::take(&mut *self.groups.borrow_mut());
+        groups.values().for_each(|shell| shell.close());
     }
 
     /// Steps the machines of this core whose timers are due, for as long as it runs.

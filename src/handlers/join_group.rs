@@ -92,3 +92,31 @@ fn refused(refusal: Refusal, member: String, version: i16) -> JoinGroupResponse 
         .with_protocol_name((version < NULL_PROTOCOL).then(StrBytes::default))
         .with_member_id(super::text(member))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::CLIENT;
+    use super::*;
+    use bytes::Bytes;
+    use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
+    use kafka_protocol::messages::GroupId;
+
+    #[test]
+    fn a_join_that_waits_does_not_keep_its_frame() {
+        let frame = Bytes::from(b"group, client and subscription".to_vec());
+        let text = |range| StrBytes::try_from(frame.slice(range)).unwrap();
+        let protocol = JoinGroupRequestProtocol::default()
+            .with_name(text(0..5))
+            .with_metadata(frame.slice(18..));
+        let request = JoinGroupRequest::default()
+            .with_group_id(GroupId(text(0..5)))
+            .with_member_id(text(7..13))
+            .with_group_instance_id(Some(text(7..13)))
+            .with_protocol_type(text(0..5))
+            .with_protocols(vec![protocol]);
+        let join = join(request, 9, CLIENT, Some(text(7..13)));
+        assert_eq!(join.protocols, [("group".into(), Bytes::from_static(b"subscription"))]);
+        assert_eq!((join.group.as_str(), join.client_id.as_str()), ("group", "client"));
+        assert!(frame.is_unique());
+    }
+}

@@ -63,3 +63,28 @@ fn sync(request: SyncGroupRequest, version: i16) -> Result<Sync, GroupRefusal> {
             .collect(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
+    use kafka_protocol::messages::GroupId;
+    use kafka_protocol::protocol::StrBytes;
+
+    #[test]
+    fn a_sync_that_waits_does_not_keep_its_frame() {
+        let frame = Bytes::from(b"group, member and assignment".to_vec());
+        let text = |range| StrBytes::try_from(frame.slice(range)).unwrap();
+        let assignment = SyncGroupRequestAssignment::default()
+            .with_member_id(text(7..13))
+            .with_assignment(frame.slice(18..));
+        let request = SyncGroupRequest::default()
+            .with_group_id(GroupId(text(0..5)))
+            .with_member_id(text(7..13))
+            .with_assignments(vec![assignment]);
+        let sync = sync(request, 4).unwrap();
+        assert_eq!(sync.assignments, [("member".into(), Bytes::from_static(b"assignment"))]);
+        assert!(frame.is_unique());
+    }
+}

@@ -276,12 +276,16 @@ impl Log {
         let new_run = partition.extend(segment, &entry);
         partition.last_position = position;
         let log_start = partition.log_start();
+        let to_clean = partition.settings.internal && partition.settings.compaction.is_some();
         let flush = partition.settings.flush;
         let waits = flush == Flush::Commit;
         let touched = std::mem::replace(&mut partition.touched, true);
         self.open.live.runs += u32::from(new_run);
         self.open.live.bytes += entry.frame_bytes();
         self.mover.appended(entry.frame_bytes());
+        if to_clean {
+            self.open.to_clean_bytes += entry.frame_bytes();
+        }
         self.checkpoints.touched(id, touched);
         let last_offset = Offset(entry.end().0 - 1);
         match flush {

@@ -287,16 +287,71 @@ impl ColdRead {
     pub fn run(self) -> Result<Bytes, ColdError> {
         let file = self.disk.open(&self.segment)?;
         let entries = self.entries.load(&*self.disk)?;
+        let mut entries = wanted(&entries, self.from, self.until);
         let mut bytes = Vec::new();
-        for entry in wanted(&entries, self.from, self.until) {
+        while let Some(entry) = entries.first() {
             let first = bytes.is_empty() && self.whole_first;
             if !first && bytes.len() + entry.batch_bytes as usize > self.bytes_max {
                 break;
             }
-            read_batch(&*self.disk, &self.segment, &*file, entry, &mut bytes)?;
+            let room = self.bytes_max.saturating_sub(bytes.len());
+            let (near, rest) = entries.split_at(near(entries, room));
+            read_near(&*self.disk, &self.segment, &*file, near, &mut bytes)?;
+            entries = rest;
         }
         Ok(Bytes::from(bytes))
     }
+}
+
+/// What is read in one go, and the most that may lie between two batches of it.
+const NEAR_BYTES: u64 = 256 << 10;
+const BETWEEN_BYTES: u64 = 4 << 10;
+
+/// How many of the entries, at least one, lie so close together that they are read in one go; their
+/// batches have `room`.
+fn near(entries: &[BatchEntry], room: usize) -> usize {
+    let Some(first) = entries.first() else { return 0 };
+    let end = |entry: &BatchEntry| u64::from(entry.frame_start()) + entry.frame_bytes();
+    let mut bytes = first.batch_bytes as usize;
+    let joins = |pair: &&[BatchEntry]| {
+        let [one, two] = pair else { return false };
+        bytes += two.batch_bytes as usize;
+        let start = u64::from(two.frame_start());
+        !one.is_in_side_file()
+            && !two.is_in_side_file()
+            && (end(one)..=end(one) + BETWEEN_BYTES).contains(&start)
+            && end(two) - u64::from(first.frame_start()) <= NEAR_BYTES
+            && bytes <= room
+    };
+    1 + entries.windows(2).take_while(joins).count()
+}
+
+/// Reads batches that lie close together; one by one when they cannot be read in one go.
+fn read_near(
+    disk: &dyn Disk,
+    segment: &Path,
+    file: &dyn ReadFile,
+    entries: &[BatchEntry],
+    into: &mut Vec<u8>,
+) -> Result<(), ColdError> {
+    let mut window = Vec::new();
+    let at = entries.first().map_or(0, BatchEntry::frame_start);
+    if let [_, .., last] = entries {
+        let end = u64::from(last.frame_start()) + last.frame_bytes();
+        let read = read_behind(file, u64::from(at), (end - u64::from(at)) as usize, &mut window);
+        if !matches!(read, Ok(true)) {
+            window.clear();
+        }
+    }
+    for entry in entries {
+        let from = (entry.frame_start() - at) as usize + FRAME_HEADER_BYTES;
+        let found = window.get(from..from + entry.batch_bytes as usize);
+        match found.filter(|batch| is_promised(batch, entry)) {
+            Some(batch) => into.extend_from_slice(batch),
+            None => read_batch(disk, segment, file, entry, into)?,
+        }
+    }
+    Ok(())
 }
 
 /// Reads one batch behind what is in `into` and checks that it is the one the index promised.
@@ -315,16 +370,19 @@ pub(super) fn read_batch(
     } else {
         read_behind(file, at, entry.batch_bytes as usize, into)?
     };
-    let right = whole
-        && BatchHeader::split(&into[from..]).is_ok_and(|(header, body, rest)| {
-            let whole = rest.is_empty() && header.crc_with(body) == header.crc;
-            whole && header.base_offset == entry.base
-        });
-    if right {
+    if whole && is_promised(&into[from..], entry) {
         Ok(())
     } else {
         Err(damaged)
     }
+}
+
+/// Whether bytes are the whole batch that an entry promises.
+fn is_promised(bytes: &[u8], entry: &BatchEntry) -> bool {
+    BatchHeader::split(bytes).is_ok_and(|(header, body, rest)| {
+        let whole = rest.is_empty() && header.crc_with(body) == header.crc;
+        whole && header.base_offset == entry.base
+    })
 }
 
 /// Reads `count` bytes behind what is in `into`; false when the file ends before.

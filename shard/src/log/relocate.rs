@@ -25,7 +25,7 @@ pub struct Weight {
 /// When emptying a segment pays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The share of a segment that may be alive, in percent.
+    /// The share of a segment that may be alive, in percent; 0 empties none.
     pub live_percent_max: u64,
     pub segment_bytes_min: u64,
     pub segment_bytes_max: u64,
@@ -46,6 +46,9 @@ pub fn choose(weights: &[Weight], policy: &Policy) -> Option<SegmentNumber> {
     };
     let share = |weight: &Weight| weight.live_bytes.saturating_mul(100) / size(weight);
     let ready = weights.iter().filter(|weight| weight.ready && weight.live_bytes > 0);
+    if policy.live_percent_max == 0 {
+        return None;
+    }
     let best = ready.min_by_key(|weight| (share(weight), weight.number))?;
     (share(best) <= percent_max).then_some(best.number)
 }

@@ -49,6 +49,8 @@ pub struct Open {
     pub live: Live,
     /// Bytes of the side files the segment refers to.
     pub side_bytes: u64,
+    /// Bytes of frames that compaction waits for, of the broker's own partitions.
+    pub to_clean_bytes: u64,
     /// Pages up to here are present or being made so.
     pub prefaulted: u32,
 }
@@ -68,6 +70,7 @@ impl Open {
             align_next: false,
             live: Live::default(),
             side_bytes: 0,
+            to_clean_bytes: 0,
             prefaulted: 0,
         }
     }

@@ -261,6 +261,36 @@ fn retention_frees_segments() {
 }
 
 #[test]
+fn small_batches_are_read_in_one_go_and_all_limits_hold() {
+    let folder = Folder::new();
+    let (mut log, _) = open(&folder.0, 1, settings()).unwrap();
+    let id = log.log.attach(key(0), kept_for_ever(Flush::Commit));
+    let other = log.log.attach(key(1), kept_for_ever(Flush::Commit));
+    for time in 0..300 {
+        log.append(id, &batch_of(&[b"small"], time));
+        if time % 50 == 7 {
+            log.append(other, &batch_of(&[&[b'x'; 9_000]], time));
+            log.work();
+        }
+    }
+    log.work();
+    log.stop();
+    let (log, _) = open(&folder.0, 2, settings()).unwrap();
+    let one = batch_of(&[b"small"], 0).len();
+    for (bytes_max, whole_first, expect) in [
+        (1 << 20, false, 300),
+        (one * 10, false, 10),
+        (one * 10 + one - 1, false, 10),
+        (1, true, 1),
+        (1, false, 0),
+    ] {
+        let ask = ReadAsk { from: Offset(0), bytes_max, whole_first, until: Until::HighWatermark };
+        let bytes = log.log.plan_read(id, &ask).unwrap().cold.unwrap().run().unwrap();
+        assert_eq!(bytes.len(), one * expect, "{bytes_max}");
+    }
+}
+
+#[test]
 fn a_deleted_topic_is_reported_when_no_segment_names_it() {
     let folder = Folder::new();
     let value = vec![7; 50_000];

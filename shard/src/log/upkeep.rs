@@ -162,7 +162,10 @@ impl Log {
     /// Prepares the next segment when the open one is half full, and again after a failure.
     fn plan_next(&mut self, now: Now) {
         let wanted = match self.next.state {
-            State::None => self.open.filled() >= u64::from(self.open.capacity() / 2),
+            State::None => {
+                self.open.filled() >= u64::from(self.open.capacity() / 2)
+                    || self.open.to_clean_bytes >= self.to_clean_bytes_max() / 2
+            }
             State::Failed { at_us } => now.mono_us.saturating_sub(at_us) >= PREPARE_AGAIN_US,
             State::Preparing | State::Ready(_) => false,
         };
@@ -214,10 +217,21 @@ impl Log {
         end + kept.max(MARK_ROOM) <= u64::from(self.open.capacity())
     }
 
-    /// Whether the side files of the open segment call for the next one, and it is there.
+    /// Whether what the open segment refers to, or holds for compaction, calls for the next one,
+    /// and it is there.
     pub(super) fn is_outgrown(&self) -> bool {
         let full = self.open.filled() >= u64::from(self.open.capacity());
-        full && matches!(self.next.state, State::Ready(_))
+        (full || self.is_to_be_cleaned()) && matches!(self.next.state, State::Ready(_))
+    }
+
+    /// What coordinators write is replayed at each start until it has been compacted, and only
+    /// sealed segments are: so much of it seals one.
+    fn to_clean_bytes_max(&self) -> u64 {
+        u64::from(self.spec.settings.segment_bytes_max) / 8
+    }
+
+    fn is_to_be_cleaned(&self) -> bool {
+        self.open.to_clean_bytes >= self.to_clean_bytes_max()
     }
 
     /// Seals the open segment and goes on in the next one.
@@ -267,7 +281,13 @@ impl Log {
             hollow: None,
         };
         let bytes_max = u64::from(self.spec.settings.segment_bytes_max);
-        self.next.bytes = (u64::from(self.open.capacity()) * 2).min(bytes_max);
+        // Twice the size, unless this one was sealed long before it was full.
+        let filled = match self.is_to_be_cleaned() {
+            true => self.open.end.min(self.open.capacity()),
+            false => self.open.capacity(),
+        };
+        let least = u64::from(self.spec.settings.segment_bytes_min);
+        self.next.bytes = (u64::from(filled) * 2).max(least).min(bytes_max);
         self.next.bytes_min = ROOM_BESIDE;
         let mut open = Open::start(map, &header);
         open.prefaulted = self.next.prefaulted.min(open.capacity());

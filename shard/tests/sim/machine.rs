@@ -28,6 +28,8 @@ pub struct Shape {
     pub steps: usize,
     /// Ends, sync errors and a disk that fills up happen at random between steps.
     pub faults: bool,
+    /// Most of what happens is about space: small segments, compacted partitions, jobs that run.
+    pub space: bool,
     pub plant: Plant,
 }
 
@@ -191,11 +193,12 @@ impl Machine {
     }
 
     pub fn random_settings(&mut self) -> LogSettings {
+        let sizes = if self.shape.space { 64 << 10 } else { 256 << 10 };
         let rng = &mut self.rng;
         LogSettings {
             segment_bytes_min: 64 << 10,
-            segment_bytes_max: 256 << 10 << rng.below(3),
-            inline_bytes_max: 30_000 << rng.below(3),
+            segment_bytes_max: sizes << rng.below(3),
+            inline_bytes_max: if sizes < 128 << 10 { 30_000 } else { 30_000 << rng.below(3) },
             warm_bytes: [0, 300 << 10, 1 << 30][rng.below(3) as usize],
             unsynced_bytes_max: 32 << 10 << rng.below(5),
             unsynced_bytes_max_relaxed: 1 << 20,
@@ -227,19 +230,23 @@ impl Machine {
             compaction: None,
         };
         let compaction = Compaction {
-            dirty_percent_min: [1, 50][self.rng.below(2) as usize],
+            dirty_percent_min: if self.shape.space { 1 } else { 50 },
             lag_min_ms: [0, 300][self.rng.below(2) as usize],
             lag_max_ms: [1_000, i64::MAX][self.rng.below(2) as usize],
             delete_retention_ms: [0, 400, 1 << 40][self.rng.below(3) as usize],
         };
-        let settings = match self.rng.below(3) {
-            0 => PartitionSettings {
+        let is_compacted = match self.shape.space {
+            true => !self.rng.one_in(4),
+            false => self.rng.one_in(3),
+        };
+        let settings = match is_compacted {
+            false => settings,
+            true => PartitionSettings {
                 retention_ms: None,
                 retention_bytes: None,
                 compaction: Some(compaction),
                 ..settings
             },
-            _ => settings,
         };
         self.history.attach(key, settings);
         let slot = &mut self.slots[slot];
@@ -269,6 +276,7 @@ impl Machine {
         self.now.wall = Timestamp(self.skew_ms + (self.now.mono_us / 1_000) as i64);
         let slot = self.rng.below(self.slots.len() as u64) as usize;
         let result = match self.rng.below(1_000) {
+            0..100 if self.shape.space => self.settle(slot),
             0..400 => self.append(slot),
             400..550 => self.tick(slot),
             550..740 => self.run_job(slot),

@@ -73,7 +73,7 @@ fn run(shape: Shape, stop_at: Option<u64>) -> Machine {
 fn random_histories_keep_what_was_promised_and_nothing_else() {
     let seeds = number("BASALT_SIM_SEEDS").unwrap_or(SEEDS);
     let tally = for_seeds(seeds, |seed| {
-        run(Shape { seed, steps: 600, faults: true, plant: Plant::None }, None).tally
+        run(Shape { seed, steps: 600, faults: true, space: false, plant: Plant::None }, None).tally
     });
     println!("{tally:?}");
     let enough = tally.seals.min(tally.copied_frames).min(tally.large).min(tally.poisoned);
@@ -81,9 +81,21 @@ fn random_histories_keep_what_was_promised_and_nothing_else() {
 }
 
 #[test]
+fn relocation_and_compaction_keep_every_record_that_counts() {
+    let seeds = number("BASALT_SIM_SEEDS").unwrap_or(SEEDS / 4);
+    let tally = for_seeds(seeds, |seed| {
+        run(Shape { seed, steps: 800, faults: true, space: true, plant: Plant::None }, None).tally
+    });
+    println!("{tally:?}");
+    let enough = tally.cleanings.min(tally.relocations).min(tally.hollowed);
+    assert!(enough > seeds * 2, "{tally:?}");
+}
+
+#[test]
 fn a_crash_at_every_disk_operation_keeps_what_was_promised() {
     for_seeds(8, |seed| {
-        let shape = Shape { seed, steps: 250, faults: false, plant: Plant::None };
+        let space = seed % 2 == 1;
+        let shape = Shape { seed, steps: 250, faults: false, space, plant: Plant::None };
         let whole = run(shape, None);
         let mut tally = whole.tally;
         for at in 0..whole.disk.ops() {

@@ -122,7 +122,7 @@ fn found_by(seeds: u64, each: impl Fn(u64) -> Option<Violation> + Sync) -> u64 {
 }
 
 fn planted(seed: u64, plant: Plant) -> Option<Violation> {
-    let shape = Shape { seed, steps: 400, faults: true, plant };
+    let shape = Shape { seed, steps: 400, faults: true, space: false, plant };
     let machine = Machine::new(shape);
     machine.and_then(|mut machine| machine.run()).err()
 }
@@ -141,7 +141,7 @@ fn padding_taken_for_a_lost_page_is_found() {
 
 /// A machine after a history of ends, and at last a power loss.
 fn crashed(seed: u64) -> Machine {
-    let shape = Shape { seed, steps: 250, faults: true, plant: Plant::None };
+    let shape = Shape { seed, steps: 250, faults: true, space: false, plant: Plant::None };
     let mut machine = Machine::new(shape).expect("an empty disk opens");
     machine.run().expect("no bug is planted yet");
     machine.shape.faults = false;

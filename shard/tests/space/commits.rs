@@ -67,3 +67,28 @@ fn commits_over_a_hundred_keys_keep_a_bounded_log_and_the_last_of_each() {
     }
     assert!(last.is_empty());
 }
+
+#[test]
+fn what_coordinators_write_seals_a_segment_long_before_it_is_full() {
+    for (internal, segments) in [(true, 4), (false, 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = LogSettings {
+            segment_bytes_min: 1 << 20,
+            segment_bytes_max: 1 << 20,
+            relocate_bytes_per_second_min: 1,
+            ..LogSettings::default()
+        };
+        let now = Now { wall: Timestamp(START_MS), mono_us: 1 };
+        let mut driven = Driven::open(folder.path(), 1, settings, now);
+        let compaction = Some(Compaction::default());
+        let offsets = PartitionSettings { internal, compaction, ..kept_for_ever() };
+        let id = driven.log.attach(key(1), offsets);
+        while driven.appended_bytes < 450 << 10 {
+            let batch = batch(Some(b"a key"), Some(&[7; 400]), driven.now.wall);
+            driven.append(id, &batch);
+            driven.turn();
+        }
+        let count = driven.log.size().0;
+        assert_eq!(count, segments, "internal: {internal}");
+    }
+}
