@@ -8,6 +8,8 @@
 mod data;
 mod logs;
 mod serving;
+#[cfg(test)]
+mod tests;
 
 use crate::banner::{self, Facts};
 use crate::catalog::{Machine, Rules, Topic};

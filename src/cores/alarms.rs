@@ -18,6 +18,8 @@ struct Set {
     waiting: RefCell<BTreeMap<u64, oneshot::Sender<()>>>,
     next: Cell<u64>,
     rung: Cell<bool>,
+    /// Waits that are not over.
+    open: Cell<usize>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -28,10 +30,16 @@ impl Alarms {
     pub fn wait<T: Future + Unpin>(&self, timer: T) -> Alarm<T> {
         let (sender, ring) = oneshot::channel();
         let number = self.0.next.replace(self.0.next.get() + 1);
+        self.0.open.set(self.0.open.get() + 1);
         if !self.0.rung.get() {
             self.0.waiting.borrow_mut().insert(number, sender);
         }
         Alarm { timer, ring, number, set: self.0.clone() }
+    }
+
+    /// Whether any wait has not come to its end, or been dropped.
+    pub fn has_waiting(&self) -> bool {
+        self.0.open.get() > 0
     }
 
     /// Ends all waits, and those still to come.
@@ -62,6 +70,7 @@ impl<T: Future + Unpin> Future for Alarm<T> {
 
 impl<T> Drop for Alarm<T> {
     fn drop(&mut self) {
+        self.set.open.set(self.set.open.get() - 1);
         // Taken out before it is dropped: its drop may wake tasks.
         let sender = self.set.waiting.borrow_mut().remove(&self.number);
         drop(sender);
@@ -80,8 +89,10 @@ mod tests {
         assert!(alarms.0.waiting.borrow().is_empty(), "nothing is left behind");
         let mut first = alarms.wait(Box::pin(pending::<()>()));
         assert!(block_on(poll_once(&mut first)).is_none());
+        assert!(alarms.has_waiting());
         alarms.ring();
         block_on(first);
+        assert!(!alarms.has_waiting());
         block_on(alarms.wait(Box::pin(pending::<()>())));
     }
 }

@@ -87,7 +87,7 @@ impl Core {
 
     /// Writes the state anew behind everything, when some of it lies in a segment that could go,
     /// and drops the rest once that is committed.
-    pub(super) async fn rewrite_catalog(&self) {
+    pub async fn rewrite_catalog(&self) {
         let Some(group) = self.append_snapshot() else { return };
         poll_fn(|cx| group.poll(Group::is_done, cx)).await;
         let answers = group.take();

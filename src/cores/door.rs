@@ -5,12 +5,12 @@
 //! arrive there in the order they were made.
 
 use super::append::Group;
-use super::ask::{AppendAnswer, Ask, Batch, Item, Lost, ReadAnswer};
+use super::ask::{AppendAnswer, Ask, Batch, Item, Lost, ReadAnswer, TimeAnswer};
 use super::core::Core;
 use super::front::{
     AppendItem, AppendRefusal, AppendWait, Appending, CatalogDown, Cores, Found, GroupAnswer,
-    GroupItem, Later, Offsets, PartitionAt, PartitionRefusal, ReadData, ReadRequest, Slice,
-    TimeItem, TrimItem, WatchItem,
+    GroupItem, Later, Offsets, PartitionAt, PartitionRefusal, ReadData, ReadItem, ReadRequest,
+    Slice, TimeItem, TrimItem, Until, WatchItem,
 };
 use super::gather::{split, Gather};
 use super::jobs::Lanes;
@@ -20,13 +20,16 @@ use futures_channel::oneshot;
 use futures_lite::future::yield_now;
 use glommio::timer::Timer;
 use shard::ids::{LeaderEpoch, LogId, Offset, Timestamp};
-use shard::log::SideError;
+use shard::log::{ColdError, SideError};
 use std::future::{poll_fn, Future};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+
+/// How often a read is planned when segments go while it is carried out.
+const PLANS_MAX: usize = 10;
 
 /// A core as its handlers see it.
 #[derive(Clone)]
@@ -53,6 +56,26 @@ impl Door {
             }
         }
         gather
+    }
+
+    fn plan(&self, ask: ReadRequest) -> Gather<ReadAnswer> {
+        let ReadRequest { items, bytes_max, until } = ask;
+        let request = |items| ReadRequest { items, bytes_max, until };
+        self.gather(
+            items,
+            |item| item.at.log,
+            |core, items| core.read(request(items)),
+            |items, reply| Ask::Read { ask: request(items), reply },
+        )
+    }
+
+    fn plan_times(&self, items: Vec<TimeItem>) -> Gather<TimeAnswer> {
+        self.gather(
+            items,
+            |item| item.at.log,
+            |core, items| core.time(&items),
+            |items, reply| Ask::Time { items, reply },
+        )
     }
 }
 
@@ -107,20 +130,13 @@ impl Cores for Door {
     }
 
     fn read(&self, ask: ReadRequest) -> Later<Vec<Result<ReadData, PartitionRefusal>>> {
-        let ReadRequest { items, bytes_max, until } = ask;
-        self.0.note_touched(items.iter().map(|item| self.0.owner(item.at.log)));
-        let request = |items| ReadRequest { items, bytes_max, until };
-        let gather = self.gather(
-            items,
-            |item| item.at.log,
-            |core, items| core.read(request(items)),
-            |items, reply| Ask::Read { ask: request(items), reply },
-        );
-        let core = self.0.clone();
+        self.0.note_touched(ask.items.iter().map(|item| self.0.owner(item.at.log)));
+        let (door, items, until) = (self.clone(), ask.items.clone(), ask.until);
+        let plans = self.plan(ask);
         Box::pin(async move {
             let mut data = Vec::new();
-            for answer in gather.await {
-                data.push(fetch(answer, &core).await);
+            for (item, plan) in items.into_iter().zip(plans.await) {
+                data.push(door.carry_out(plan, item, until).await);
             }
             data
         })
@@ -154,21 +170,12 @@ impl Cores for Door {
         &self,
         items: Vec<TimeItem>,
     ) -> Later<Vec<Result<Option<Found>, PartitionRefusal>>> {
-        let gather = self.gather(
-            items,
-            |item| item.at.log,
-            |core, items| core.time(&items),
-            |items, reply| Ask::Time { items, reply },
-        );
-        let lanes = self.0.lanes.clone();
+        let door = self.clone();
+        let plans = self.plan_times(items.clone());
         Box::pin(async move {
             let mut found = Vec::new();
-            for answer in gather.await {
-                found.push(match answer {
-                    Ok(Some(seek)) => look_up(seek, &lanes).await,
-                    Ok(None) => Ok(None),
-                    Err(refusal) => Err(refusal),
-                });
+            for (item, plan) in items.into_iter().zip(plans.await) {
+                found.push(door.carry_out_time(plan, item).await);
             }
             found
         })
@@ -218,6 +225,45 @@ impl Cores for Door {
 }
 
 impl Door {
+    /// Turns a plan into data. One whose segment has gone since is made again: what was in it lies
+    /// elsewhere now.
+    async fn carry_out(
+        &self,
+        mut plan: ReadAnswer,
+        item: ReadItem,
+        until: Until,
+    ) -> Result<ReadData, PartitionRefusal> {
+        for _ in 0..PLANS_MAX {
+            match fetch(plan, &self.0).await {
+                Ok(data) => return Ok(data),
+                Err(Miss::Refused(refusal)) => return Err(refusal),
+                Err(Miss::Removed) => {}
+            }
+            let ask = ReadRequest { items: vec![item], bytes_max: item.bytes_max, until };
+            plan = self.plan(ask).await.pop().unwrap_or_else(Lost::lost);
+        }
+        tracing::error!(partition = %item.at.key, "a segment to be fetched from is missing");
+        Err(PartitionRefusal::Unreadable)
+    }
+
+    /// The same for a look-up by time.
+    async fn carry_out_time(
+        &self,
+        mut plan: TimeAnswer,
+        item: TimeItem,
+    ) -> Result<Option<Found>, PartitionRefusal> {
+        for _ in 0..PLANS_MAX {
+            match look_up(plan, &self.0.lanes).await {
+                Ok(found) => return Ok(found),
+                Err(Miss::Refused(refusal)) => return Err(refusal),
+                Err(Miss::Removed) => {}
+            }
+            plan = self.plan_times(vec![item]).await.pop().unwrap_or_else(Lost::lost);
+        }
+        tracing::error!(partition = %item.at.key, "a segment to be looked into is missing");
+        Err(PartitionRefusal::Unreadable)
+    }
+
     /// Has a large batch written to a file of its own; others stay as they are.
     async fn write_aside(&self, item: AppendItem) -> Item {
         let Some(sides) = self.0.side_of(item.at.log, item.records.len()) else {
@@ -293,9 +339,35 @@ impl Future for Appends {
     }
 }
 
+/// Why a planned read came to nothing.
+enum Miss {
+    Refused(PartitionRefusal),
+    /// A segment went between the plan and the read.
+    Removed,
+}
+
+/// Has a worker do a read.
+async fn read_cold<T: Send + 'static>(
+    lanes: &Lanes,
+    read: impl FnOnce() -> Result<T, ColdError> + Send + 'static,
+) -> Result<T, Miss> {
+    match lanes.work(read).await {
+        Ok(Ok(read)) => Ok(read),
+        Ok(Err(ColdError::Removed)) => Err(Miss::Removed),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "stored records could not be read");
+            Err(Miss::Refused(PartitionRefusal::Unreadable))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "stored records were not read");
+            Err(Miss::Refused(PartitionRefusal::Unreadable))
+        }
+    }
+}
+
 /// Turns a plan into data; what is not warm is read by a worker.
-async fn fetch(answer: ReadAnswer, core: &Core) -> Result<ReadData, PartitionRefusal> {
-    let plan = answer?;
+async fn fetch(plan: ReadAnswer, core: &Core) -> Result<ReadData, Miss> {
+    let plan = plan.map_err(Miss::Refused)?;
     let mut slices: Vec<Slice> = plan.slices.into_iter().map(Slice::Warm).collect();
     if let Some(cold) = plan.cold {
         // A request behind others is polled again when it is its turn to be answered: a client that
@@ -303,35 +375,17 @@ async fn fetch(answer: ReadAnswer, core: &Core) -> Result<ReadData, PartitionRef
         yield_now().await;
         let counted = core.cold.take(cold.bytes_max());
         let cold = cold.at_most(counted.bytes());
-        match core.lanes.work(move || cold.run()).await {
-            Ok(Ok(bytes)) if bytes.is_empty() => {}
-            Ok(Ok(bytes)) => slices.push(Slice::Cold(counted.hold(bytes))),
-            Ok(Err(error)) => {
-                tracing::error!(%error, "a fetch could not be read");
-                return Err(PartitionRefusal::Unreadable);
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a fetch was not read");
-                return Err(PartitionRefusal::Unreadable);
-            }
+        let bytes = read_cold(&core.lanes, move || cold.run()).await?;
+        if !bytes.is_empty() {
+            slices.push(Slice::Cold(counted.hold(bytes)));
         }
     }
     Ok(ReadData { offsets: plan.offsets, slices, aborted: Vec::new() })
 }
 
-async fn look_up(
-    seek: shard::log::TimeSeek,
-    lanes: &Lanes,
-) -> Result<Option<Found>, PartitionRefusal> {
-    match lanes.work(move || seek.run()).await {
-        Ok(Ok(found)) => Ok(found),
-        Ok(Err(error)) => {
-            tracing::error!(%error, "a look-up by time could not be read");
-            Err(PartitionRefusal::Unreadable)
-        }
-        Err(error) => {
-            tracing::warn!(%error, "a look-up by time was not done");
-            Err(PartitionRefusal::Unreadable)
-        }
+async fn look_up(answer: TimeAnswer, lanes: &Lanes) -> Result<Option<Found>, Miss> {
+    match answer.map_err(Miss::Refused)? {
+        Some(seek) => read_cold(lanes, move || seek.run()).await,
+        None => Ok(None),
     }
 }

@@ -53,7 +53,7 @@ impl Core {
             Shell::active(Rc::new(home), GroupMachine::new(self.group_limits.clone()))
         } else {
             let shell = Shell::loading(Rc::new(home));
-            glommio::spawn_local(forget_the_dead(self.clone(), at, shell.clone())).detach();
+            self.spawn(Box::pin(forget_the_dead(self.clone(), at, shell.clone())));
             shell
         };
         self.groups.borrow_mut().insert(at.key, shell);

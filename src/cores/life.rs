@@ -95,7 +95,7 @@ impl Life {
         while !core.stop_step() && Instant::now() < deadline {
             core.upkeep_done().await;
         }
-        core.close_machines();
+        core.end_machines().await;
         if let Some(links) = core.links() {
             links.close();
         }

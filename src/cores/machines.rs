@@ -18,14 +18,18 @@ use bytes::Bytes;
 use glommio::timer::Timer;
 use shard::batch::{Limits, Rules, TimestampRule};
 use shard::ids::{Offset, Timestamp};
+use shard::log::ColdError;
 use std::cell::Cell;
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 
 /// Bytes of a partition replayed in one go: about a millisecond of the core.
 const READ_BYTES: usize = 128 << 10;
+/// How often a read is planned anew when segments go while it is carried out.
+const PLANS_MAX: usize = 10;
 /// How long a load waits when the workers are busy.
 const BUSY_REST: Duration = Duration::from_millis(20);
 
@@ -96,7 +100,7 @@ impl<M: Machine> Host<M> for Home<M> {
     }
 
     fn spawn(&self, task: Later<()>) {
-        glommio::spawn_local(task).detach();
+        self.core.spawn(task);
     }
 
     fn wake_at(&self, mono_ms: u64) {
@@ -167,6 +171,7 @@ impl Core {
         at: PartitionAt,
         from: Option<Offset>,
     ) -> Result<Chunk, Unloaded> {
+        let mut plans_left = PLANS_MAX;
         loop {
             let offsets = self.offsets(&[at]).pop().and_then(Result::ok).ok_or(Unloaded::Read)?;
             let log_start = offsets.log_start;
@@ -178,6 +183,12 @@ impl Core {
             let disk = self.disk.clone();
             match self.lanes.work(move || plan.copy(&*disk)).await {
                 Ok(Ok(bytes)) => return Ok(Chunk { log_start, bytes }),
+                // The segment has gone since the plan was made: its records lie elsewhere now.
+                Ok(Err(ColdError::Io(error)))
+                    if error.kind() == io::ErrorKind::NotFound && plans_left > 0 =>
+                {
+                    plans_left -= 1;
+                }
                 Ok(Err(error)) => {
                     tracing::error!(partition = %at.key, %error, "an internal read failed");
                     return Err(Unloaded::Read);
@@ -185,6 +196,21 @@ impl Core {
                 Err(WorkError::Overloaded) => drop(Timer::new(BUSY_REST).await),
                 Err(WorkError::Lost) => return Err(Unloaded::Read),
             }
+        }
+    }
+
+    /// Runs a task of the core's machines, until it is over or the core ends.
+    pub(super) fn spawn(&self, task: Later<()>) {
+        glommio::spawn_local(self.tasks.wait(task)).detach();
+    }
+
+    /// Lets go of the machines and ends their tasks: one that is pending when the executor ends
+    /// would keep the core for ever, and with it the threads it has work done by.
+    pub(super) async fn end_machines(&self) {
+        self.close_machines();
+        self.tasks.ring();
+        while self.tasks.has_waiting() {
+            futures_lite::future::yield_now().await;
         }
     }
 
@@ -201,8 +227,8 @@ impl Core {
         shells.iter().for_each(|shell| shell.fire());
     }
 
-    /// Lets go of the machines: the core is about to end.
-    pub(super) fn close_machines(&self) {
+    /// Lets go of the machines.
+    fn close_machines(&self) {
         if let Some(catalog) = self.catalog.take() {
             catalog.close();
         }

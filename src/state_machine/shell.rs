@@ -333,8 +333,9 @@ impl<M: Machine> Shell<M> {
 
     /// Answers what is in the queue, in order, until it is empty.
     async fn drain(self: Rc<Self>) {
-        // Steps behind a lost one were decided on a state that never came to be.
-        let mut is_astray = false;
+        // Steps behind a lost one were decided on a state that never came to be: those who asked
+        // hear the same as the one that was lost.
+        let mut astray = None;
         loop {
             let next = self.queue.borrow_mut().pop_front();
             let Some(entry) = next else { break };
@@ -343,23 +344,24 @@ impl<M: Machine> Shell<M> {
                 Some(fate) => fate.await,
                 None => Fate::Committed,
             };
-            match fate {
-                Fate::Committed if is_astray => refuse(replies, Unavailable::NotKept),
-                Fate::Committed => {
+            match (fate, astray) {
+                (Fate::Committed, Some(why)) => refuse(replies, why),
+                (Fate::Committed, None) => {
                     if let Some(effect) = effect {
                         self.host.perform(effect).await;
                     }
                     reply(replies);
                 }
-                Fate::Refused => {
+                (Fate::Refused, _) => {
                     refuse(replies, Unavailable::NotKept);
                     if is_ahead {
-                        is_astray = true;
+                        astray = Some(Unavailable::NotKept);
                         self.load();
                     }
                 }
-                Fate::LogFailed => {
+                (Fate::LogFailed, _) => {
                     refuse(replies, Unavailable::Down);
+                    astray = Some(Unavailable::Down);
                     self.log_failed();
                 }
             }

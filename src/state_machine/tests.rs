@@ -329,6 +329,17 @@ fn a_failed_log_ends_the_machine_and_answers_all() {
 }
 
 #[test]
+fn what_was_seen_of_an_append_whose_log_failed_is_not_told() {
+    let (bench, shell) = shell();
+    let mut adds = shell.submit(Ask::Add(1));
+    let mut read = shell.submit(Ask::Get);
+    bench.run();
+    bench.settle(Fate::LogFailed);
+    assert_eq!(seen(&mut adds), Some(Err(Unavailable::Down)));
+    assert_eq!(seen(&mut read), Some(Err(Unavailable::Down)));
+}
+
+#[test]
 fn a_machine_loads_what_its_partition_holds() {
     let (bench, before) = shell();
     for number in 1..=4 {

@@ -6,7 +6,7 @@
 use super::chain::read_whole;
 use super::directory::{Directory, IndexError};
 use super::engine::Log;
-use super::header::{index_name, segment_name};
+use super::header::{index_name, segment_name, SEGMENT_HEADER_BYTES};
 use super::index::{BatchEntry, SegmentIndex};
 use super::segments::Sealed;
 use super::side;
@@ -97,6 +97,24 @@ pub enum ColdError {
     Io(#[from] io::Error),
     #[error("the batch at {0} in the segment is damaged")]
     Damaged(u32),
+    /// The batches were carried elsewhere, or are below the log start: to be planned again.
+    #[error("the segment has been removed since the read was planned")]
+    Removed,
+}
+
+impl ColdError {
+    /// The same, or that the segment is not there any more: then nothing is wrong with it.
+    pub(super) fn unless_removed(self, disk: &dyn Disk, segment: &Path) -> ColdError {
+        let removed = match disk.open(segment).and_then(|file| file.len()) {
+            Ok(bytes) => bytes <= SEGMENT_HEADER_BYTES as u64,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        if removed {
+            ColdError::Removed
+        } else {
+            self
+        }
+    }
 }
 
 /// Entries copied for one cold read.
@@ -285,6 +303,11 @@ impl ColdRead {
 
     /// Reads the batches. Blocks; the bytes are whole batches in offset order.
     pub fn run(self) -> Result<Bytes, ColdError> {
+        let (disk, segment) = (self.disk.clone(), self.segment.clone());
+        self.read().map_err(|error| error.unless_removed(&*disk, &segment))
+    }
+
+    fn read(self) -> Result<Bytes, ColdError> {
         let file = self.disk.open(&self.segment)?;
         let entries = self.entries.load(&*self.disk)?;
         let mut entries = wanted(&entries, self.from, self.until);
