@@ -26,7 +26,8 @@ def install(command, **more):
     try:
         return run([str(word) for word in command], seconds=INSTALL_SECONDS, **more)
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
-        raise NotRun(f"cannot be installed: {reason(getattr(error, 'said', str(error)))}"[:300]) from error
+        said = reason(getattr(error, "said", str(error)))
+        raise NotRun(f"cannot be installed: {said}"[:300]) from error
 
 
 def reason(text):
