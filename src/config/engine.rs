@@ -66,13 +66,17 @@ impl Config {
 
 impl TopicSettings {
     /// For a partition of the topic; `internal` for the broker's own topics.
+    ///
+    /// Those are compacted and lose nothing by time or size, whatever somebody who made one of them
+    /// by hand has asked for: the state of the broker lies in them.
     pub fn partition(&self, internal: bool) -> PartitionSettings {
+        let compacts = self.cleanup.compact || internal;
         PartitionSettings {
             flush: self.flush.into(),
-            retention_ms: self.retention_ms,
-            retention_bytes: self.retention_bytes,
+            retention_ms: self.retention_ms.filter(|_| !internal),
+            retention_bytes: self.retention_bytes.filter(|_| !internal),
             internal,
-            compaction: self.cleanup.compact.then_some(Compaction {
+            compaction: compacts.then_some(Compaction {
                 dirty_percent_min: self.dirty_percent_min,
                 lag_min_ms: self.min_compaction_lag_ms,
                 lag_max_ms: self.max_compaction_lag_ms,
@@ -165,6 +169,10 @@ mod tests {
         let plain = TopicSettings::resolve(&Overrides::new(), &config).unwrap();
         assert_eq!(plain.partition(false).compaction, None);
         assert_eq!(partition.retention_ms, Some(604_800_000));
+        given.insert("cleanup.policy".into(), "delete".into());
+        let own = TopicSettings::resolve(&given, &config).unwrap().partition(true);
+        assert_eq!((own.retention_ms, own.retention_bytes), (None, None));
+        assert!(own.compaction.is_some(), "nothing of the broker's own is lost");
         let rules = settings.rules(config.decompression_limits(), true);
         assert_eq!((rules.message_bytes_max, rules.keys_required), (20, true));
         assert_eq!(

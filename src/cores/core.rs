@@ -24,7 +24,7 @@ use super::notify::Notify;
 use super::watch::Watcher;
 use crate::catalog::{CatalogImage, ImageChange, Machine, Topic, CATALOG_PARTITION};
 use crate::coordinator::GroupLimits;
-use crate::metrics::{CoreMetrics, LogCounts};
+use crate::metrics::CoreMetrics;
 use crate::state_machine::Shell;
 use futures_channel::oneshot;
 use rustc_hash::FxHashMap;
@@ -438,26 +438,6 @@ impl Core {
             due_us = [due_us, host.due_us()].into_iter().flatten().min();
         }
         due_us.map(|due_us: u64| due_us.saturating_sub(now.mono_us))
-    }
-
-    /// The state of the core's logs.
-    pub fn log_counts(&self) -> Vec<LogCounts> {
-        let counts = |host: &RefCell<Host>| {
-            let host = host.borrow();
-            let (segments, bytes) = host.log.size();
-            let space = host.log.space_counts();
-            LogCounts {
-                log: host.id.0,
-                segments: segments as u64,
-                bytes,
-                unsynced_bytes: host.log.unsynced_bytes(),
-                relocated_bytes: space.relocated_bytes,
-                cleaned_bytes: space.cleaned_bytes,
-                kept_bytes: space.kept_bytes,
-                failed: host.is_failed(),
-            }
-        };
-        self.hosts.iter().map(counts).collect()
     }
 
     /// Ends the waiting of requests that wait for nothing but time or news: the broker stops.

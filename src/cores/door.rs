@@ -5,7 +5,7 @@
 //! arrive there in the order they were made.
 
 use super::append::Group;
-use super::ask::{AppendAnswer, Ask, Batch, Item, Lost, ReadAnswer};
+use super::ask::{AppendAnswer, Ask, Batch, Item, Lost, ReadAnswer, TimeAnswer};
 use super::core::Core;
 use super::front::{
     AppendItem, AppendRefusal, AppendWait, Appending, CatalogDown, Cores, Found, GroupAnswer,
@@ -20,9 +20,8 @@ use futures_channel::oneshot;
 use futures_lite::future::yield_now;
 use glommio::timer::Timer;
 use shard::ids::{LeaderEpoch, LogId, Offset, Timestamp};
-use shard::log::{ColdError, ReadPlan, SideError};
+use shard::log::{ColdError, SideError};
 use std::future::{poll_fn, Future};
-use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -57,6 +56,26 @@ impl Door {
             }
         }
         gather
+    }
+
+    fn plan(&self, ask: ReadRequest) -> Gather<ReadAnswer> {
+        let ReadRequest { items, bytes_max, until } = ask;
+        let request = |items| ReadRequest { items, bytes_max, until };
+        self.gather(
+            items,
+            |item| item.at.log,
+            |core, items| core.read(request(items)),
+            |items, reply| Ask::Read { ask: request(items), reply },
+        )
+    }
+
+    fn plan_times(&self, items: Vec<TimeItem>) -> Gather<TimeAnswer> {
+        self.gather(
+            items,
+            |item| item.at.log,
+            |core, items| core.time(&items),
+            |items, reply| Ask::Time { items, reply },
+        )
     }
 }
 
@@ -113,7 +132,7 @@ impl Cores for Door {
     fn read(&self, ask: ReadRequest) -> Later<Vec<Result<ReadData, PartitionRefusal>>> {
         self.0.note_touched(ask.items.iter().map(|item| self.0.owner(item.at.log)));
         let (door, items, until) = (self.clone(), ask.items.clone(), ask.until);
-        let plans = self.plan_read(ask);
+        let plans = self.plan(ask);
         Box::pin(async move {
             let mut data = Vec::new();
             for (item, plan) in items.into_iter().zip(plans.await) {
@@ -151,21 +170,12 @@ impl Cores for Door {
         &self,
         items: Vec<TimeItem>,
     ) -> Later<Vec<Result<Option<Found>, PartitionRefusal>>> {
-        let gather = self.gather(
-            items,
-            |item| item.at.log,
-            |core, items| core.time(&items),
-            |items, reply| Ask::Time { items, reply },
-        );
-        let lanes = self.0.lanes.clone();
+        let door = self.clone();
+        let plans = self.plan_times(items.clone());
         Box::pin(async move {
             let mut found = Vec::new();
-            for answer in gather.await {
-                found.push(match answer {
-                    Ok(Some(seek)) => look_up(seek, &lanes).await,
-                    Ok(None) => Ok(None),
-                    Err(refusal) => Err(refusal),
-                });
+            for (item, plan) in items.into_iter().zip(plans.await) {
+                found.push(door.carry_out_time(plan, item).await);
             }
             found
         })
@@ -215,17 +225,6 @@ impl Cores for Door {
 }
 
 impl Door {
-    fn plan_read(&self, ask: ReadRequest) -> Gather<ReadAnswer> {
-        let ReadRequest { items, bytes_max, until } = ask;
-        let request = |items| ReadRequest { items, bytes_max, until };
-        self.gather(
-            items,
-            |item| item.at.log,
-            |core, items| core.read(request(items)),
-            |items, reply| Ask::Read { ask: request(items), reply },
-        )
-    }
-
     /// Turns a plan into data. One whose segment has gone since is made again: what was in it lies
     /// elsewhere now.
     async fn carry_out(
@@ -235,18 +234,33 @@ impl Door {
         until: Until,
     ) -> Result<ReadData, PartitionRefusal> {
         for _ in 0..PLANS_MAX {
-            match fetch(plan?, &self.0).await {
-                Err(ColdError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    tracing::error!(partition = %item.at.key, %error, "a fetch could not be read");
-                    return Err(PartitionRefusal::Unreadable);
-                }
-                Ok(data) => return data,
+            match fetch(plan, &self.0).await {
+                Ok(data) => return Ok(data),
+                Err(Miss::Refused(refusal)) => return Err(refusal),
+                Err(Miss::Removed) => {}
             }
             let ask = ReadRequest { items: vec![item], bytes_max: item.bytes_max, until };
-            plan = self.plan_read(ask).await.pop().unwrap_or_else(Lost::lost);
+            plan = self.plan(ask).await.pop().unwrap_or_else(Lost::lost);
         }
         tracing::error!(partition = %item.at.key, "a segment to be fetched from is missing");
+        Err(PartitionRefusal::Unreadable)
+    }
+
+    /// The same for a look-up by time.
+    async fn carry_out_time(
+        &self,
+        mut plan: TimeAnswer,
+        item: TimeItem,
+    ) -> Result<Option<Found>, PartitionRefusal> {
+        for _ in 0..PLANS_MAX {
+            match look_up(plan, &self.0.lanes).await {
+                Ok(found) => return Ok(found),
+                Err(Miss::Refused(refusal)) => return Err(refusal),
+                Err(Miss::Removed) => {}
+            }
+            plan = self.plan_times(vec![item]).await.pop().unwrap_or_else(Lost::lost);
+        }
+        tracing::error!(partition = %item.at.key, "a segment to be looked into is missing");
         Err(PartitionRefusal::Unreadable)
     }
 
@@ -325,11 +339,35 @@ impl Future for Appends {
     }
 }
 
-/// What is not warm is read by a worker.
-async fn fetch(
-    plan: ReadPlan,
-    core: &Core,
-) -> Result<Result<ReadData, PartitionRefusal>, ColdError> {
+/// Why a planned read came to nothing.
+enum Miss {
+    Refused(PartitionRefusal),
+    /// A segment went between the plan and the read.
+    Removed,
+}
+
+/// Has a worker do a read.
+async fn read_cold<T: Send + 'static>(
+    lanes: &Lanes,
+    read: impl FnOnce() -> Result<T, ColdError> + Send + 'static,
+) -> Result<T, Miss> {
+    match lanes.work(read).await {
+        Ok(Ok(read)) => Ok(read),
+        Ok(Err(ColdError::Removed)) => Err(Miss::Removed),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "stored records could not be read");
+            Err(Miss::Refused(PartitionRefusal::Unreadable))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "stored records were not read");
+            Err(Miss::Refused(PartitionRefusal::Unreadable))
+        }
+    }
+}
+
+/// Turns a plan into data; what is not warm is read by a worker.
+async fn fetch(plan: ReadAnswer, core: &Core) -> Result<ReadData, Miss> {
+    let plan = plan.map_err(Miss::Refused)?;
     let mut slices: Vec<Slice> = plan.slices.into_iter().map(Slice::Warm).collect();
     if let Some(cold) = plan.cold {
         // A request behind others is polled again when it is its turn to be answered: a client that
@@ -337,33 +375,17 @@ async fn fetch(
         yield_now().await;
         let counted = core.cold.take(cold.bytes_max());
         let cold = cold.at_most(counted.bytes());
-        match core.lanes.work(move || cold.run()).await {
-            Ok(bytes) => {
-                let bytes = Some(bytes?).filter(|bytes| !bytes.is_empty());
-                slices.extend(bytes.map(|bytes| Slice::Cold(counted.hold(bytes))));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a fetch was not read");
-                return Ok(Err(PartitionRefusal::Unreadable));
-            }
+        let bytes = read_cold(&core.lanes, move || cold.run()).await?;
+        if !bytes.is_empty() {
+            slices.push(Slice::Cold(counted.hold(bytes)));
         }
     }
-    Ok(Ok(ReadData { offsets: plan.offsets, slices, aborted: Vec::new() }))
+    Ok(ReadData { offsets: plan.offsets, slices, aborted: Vec::new() })
 }
 
-async fn look_up(
-    seek: shard::log::TimeSeek,
-    lanes: &Lanes,
-) -> Result<Option<Found>, PartitionRefusal> {
-    match lanes.work(move || seek.run()).await {
-        Ok(Ok(found)) => Ok(found),
-        Ok(Err(error)) => {
-            tracing::error!(%error, "a look-up by time could not be read");
-            Err(PartitionRefusal::Unreadable)
-        }
-        Err(error) => {
-            tracing::warn!(%error, "a look-up by time was not done");
-            Err(PartitionRefusal::Unreadable)
-        }
+async fn look_up(answer: TimeAnswer, lanes: &Lanes) -> Result<Option<Found>, Miss> {
+    match answer.map_err(Miss::Refused)? {
+        Some(seek) => read_cold(lanes, move || seek.run()).await,
+        None => Ok(None),
     }
 }

@@ -21,7 +21,6 @@ use shard::ids::{Offset, Timestamp};
 use shard::log::ColdError;
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -190,11 +189,7 @@ impl Core {
             match self.lanes.work(move || plan.copy(&*disk)).await {
                 Ok(Ok(bytes)) => return Ok(Chunk { log_start, bytes }),
                 // The segment has gone since the plan was made: its records lie elsewhere now.
-                Ok(Err(ColdError::Io(error)))
-                    if error.kind() == io::ErrorKind::NotFound && plans_left > 0 =>
-                {
-                    plans_left -= 1;
-                }
+                Ok(Err(ColdError::Removed)) if plans_left > 0 => plans_left -= 1,
                 Ok(Err(error)) => {
                     tracing::error!(partition = %at.key, %error, "an internal read failed");
                     return Err(Unloaded::Read);

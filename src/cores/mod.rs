@@ -14,6 +14,7 @@ mod ask;
 mod catalog;
 mod cold;
 mod core;
+mod counts;
 mod door;
 pub mod front;
 mod gather;

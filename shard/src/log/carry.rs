@@ -25,6 +25,9 @@ use std::sync::Arc;
 const LOAD_BYTES: u64 = 1 << 20;
 /// … or they themselves do.
 const READ_BYTES: u64 = 16 << 20;
+/// What is read in one go of frames that lie no further apart than this.
+const WINDOW_BYTES: usize = 256 << 10;
+const BETWEEN_BYTES: u64 = 4 << 10;
 
 /// A segment to read from.
 #[derive(Clone, Debug)]
@@ -148,6 +151,41 @@ struct Opened<'a> {
     place: &'a Place,
     file: Arc<dyn ReadFile>,
     index_file: Option<IndexFile>,
+    window: Window,
+}
+
+/// What was read last of a segment. Frames that follow one another are read many at a time, others
+/// alone.
+#[derive(Default)]
+struct Window {
+    at: u64,
+    bytes: Vec<u8>,
+    /// Where the last frame ended.
+    end: u64,
+}
+
+impl Window {
+    /// The bytes of a frame; `None` when the file ends before.
+    fn frame(&mut self, file: &dyn ReadFile, at: u64, count: usize) -> io::Result<Option<&[u8]>> {
+        let follows = (self.end..=self.end + BETWEEN_BYTES).contains(&at);
+        self.end = at + count as u64;
+        let held = self.at..=self.at + self.bytes.len() as u64;
+        if !(held.contains(&at) && held.contains(&self.end)) {
+            let ahead = if follows { WINDOW_BYTES.max(count) } else { count };
+            self.bytes.resize(ahead, 0);
+            self.at = at;
+            let mut done = 0;
+            while done < count {
+                match file.read_at(at + done as u64, &mut self.bytes[done..])? {
+                    0 => return Ok(None),
+                    read => done += read,
+                }
+            }
+            self.bytes.truncate(done);
+        }
+        let from = (at - self.at) as usize;
+        Ok(self.bytes.get(from..from + count))
+    }
 }
 
 impl Load {
@@ -291,14 +329,14 @@ struct Reader<'a> {
     expander: Expander,
 }
 
-impl Reader<'_> {
-    fn opened(&mut self, number: SegmentNumber) -> Result<&Opened<'_>, CarryError> {
+impl<'a> Reader<'a> {
+    fn opened(&mut self, number: SegmentNumber) -> Result<&mut Opened<'a>, CarryError> {
         if self.opened.as_ref().is_none_or(|opened| opened.place.number != number) {
             let place = self.places.iter().find(|place| place.number == number);
             let place = place.ok_or(CarryError::Index(number))?;
             self.opened = Some(open(self.disk, self.dir, place)?);
         }
-        self.opened.as_ref().ok_or(CarryError::Index(number))
+        self.opened.as_mut().ok_or(CarryError::Index(number))
     }
 
     /// The batches of the stretch a run is in.
@@ -392,7 +430,7 @@ fn open<'a>(disk: &dyn Disk, dir: &Path, place: &'a Place) -> Result<Opened<'a>,
         Some(_) => None,
         None => Some(open_index(disk, dir, number)?),
     };
-    Ok(Opened { place, file, index_file })
+    Ok(Opened { place, file, index_file, window: Window::default() })
 }
 
 impl Opened<'_> {
@@ -407,42 +445,40 @@ impl Opened<'_> {
     }
 
     /// Reads one frame.
-    fn read(&self, id: DenseId, entry: &BatchEntry) -> Result<Batch, CarryError> {
-        let segment = self.place.number;
-        let damaged = CarryError::Damaged { segment, at: entry.frame_start() };
-        let mut bytes = vec![0; entry.frame_bytes() as usize];
-        let read = read_whole(&*self.file, u64::from(entry.frame_start()), &mut bytes);
-        if !read.map_err(CarryError::io(segment))? {
-            return Err(damaged);
-        }
-        self.check(id, entry, &bytes).ok_or(damaged)
+    fn read(&mut self, id: DenseId, entry: &BatchEntry) -> Result<Batch, CarryError> {
+        let (segment, epoch) = (self.place.number, self.place.epoch);
+        let at = u64::from(entry.frame_start());
+        let frame = self.window.frame(&*self.file, at, entry.frame_bytes() as usize);
+        let frame = frame.map_err(CarryError::io(segment))?;
+        let batch = frame.and_then(|frame| check(id, epoch, entry, frame));
+        batch.ok_or(CarryError::Damaged { segment, at: entry.frame_start() })
     }
+}
 
-    /// The batch in a frame that is whole and what the index says it is.
-    fn check(&self, id: DenseId, entry: &BatchEntry, frame: &[u8]) -> Option<Batch> {
-        let (raw, payload) = frame.split_first_chunk::<FRAME_HEADER_BYTES>()?;
-        let frame = FrameHeader::parse(raw)?;
-        let covered = payload.get(..frame.covered_bytes())?;
-        let header = BatchHeader::parse(payload).ok()?;
-        let rest = payload.get(HEADER_BYTES..)?;
-        let side = match frame.kind {
-            Kind::Side if entry.is_in_side_file() => Some(decode_side(payload)?),
-            Kind::Data if !entry.is_in_side_file() => None,
-            _ => return None,
-        };
-        let right = frame.partition == id
-            && frame.payload_bytes as usize == payload.len()
-            && sum_is_right(raw, self.place.epoch, covered)
-            && header.base_offset == entry.base
-            && header.end_offset() == entry.end()
-            && (side.is_some()
-                || (header.bytes() == payload.len() && header.crc_with(rest) == header.crc));
-        right.then(|| Batch {
-            header,
-            rest: rest.to_vec(),
-            side,
-            leader_epoch: frame.leader_epoch,
-            append_time: frame.append_time,
-        })
-    }
+/// The batch in a frame that is whole and what the index says it is.
+fn check(id: DenseId, epoch: u64, entry: &BatchEntry, frame: &[u8]) -> Option<Batch> {
+    let (raw, payload) = frame.split_first_chunk::<FRAME_HEADER_BYTES>()?;
+    let frame = FrameHeader::parse(raw)?;
+    let covered = payload.get(..frame.covered_bytes())?;
+    let header = BatchHeader::parse(payload).ok()?;
+    let rest = payload.get(HEADER_BYTES..)?;
+    let side = match frame.kind {
+        Kind::Side if entry.is_in_side_file() => Some(decode_side(payload)?),
+        Kind::Data if !entry.is_in_side_file() => None,
+        _ => return None,
+    };
+    let right = frame.partition == id
+        && frame.payload_bytes as usize == payload.len()
+        && sum_is_right(raw, epoch, covered)
+        && header.base_offset == entry.base
+        && header.end_offset() == entry.end()
+        && (side.is_some()
+            || (header.bytes() == payload.len() && header.crc_with(rest) == header.crc));
+    right.then(|| Batch {
+        header,
+        rest: rest.to_vec(),
+        side,
+        leader_epoch: frame.leader_epoch,
+        append_time: frame.append_time,
+    })
 }

@@ -31,9 +31,29 @@ impl Log {
             }
         }
         if slice.len() < SLICE_PARTITIONS {
-            self.mover.clean_from = None;
+            let again = std::mem::take(&mut self.mover.clean_again);
+            self.mover.clean_from = again.then_some(DenseId(0));
         }
         false
+    }
+
+    /// Notes what keeps a partition from being cleaned now: a sync that is due, or what the last
+    /// compaction left, which is in the open segment. That one is sealed when much waits behind it.
+    fn note_obstacles(&mut self, id: DenseId) {
+        let Some(partition) = self.partitions.get(id) else { return };
+        let (open, durable) = (self.open.number, self.commit.durable());
+        let is_unsynced = |run: &Run| {
+            let sealed = self.segments.get(run.segment);
+            sealed.is_some_and(|sealed| sealed.end() > durable)
+        };
+        let is_new = |run: &Run| matches!(run.kind, RunKind::Appended | RunKind::Carried);
+        let again = partition.runs.iter().any(is_unsynced);
+        let left = |run: &&Run| run.segment != open || run.kind == RunKind::Appended;
+        let behind = partition.runs.iter().skip_while(left);
+        let waiting = behind.filter(|run| is_new(run) && run.segment != open);
+        let bytes: u64 = waiting.map(|run| run.batch_bytes).sum();
+        self.mover.clean_again |= again;
+        self.open.seal_wanted |= bytes >= self.to_clean_bytes_max();
     }
 
     fn begin_cleaning(&mut self, id: DenseId, now: Now) -> bool {
@@ -41,6 +61,7 @@ impl Log {
         let Some(compaction) = partition.settings.compaction else { return false };
         let runs = self.cleanable(id, Offset(i64::MAX));
         if !is_due(runs.iter(), &compaction, now.wall) {
+            self.note_obstacles(id);
             return false;
         }
         let is_new = |run: &Run| matches!(run.kind, RunKind::Appended | RunKind::Carried);

@@ -85,6 +85,8 @@ pub(super) struct Mover {
     /// Compacted partitions, and from which on they are to be looked at.
     pub compacted: BTreeSet<DenseId>,
     pub clean_from: Option<DenseId>,
+    /// And from the first again after that.
+    pub clean_again: bool,
     /// Cleaning is looked for before relocation.
     clean_first: bool,
     credit: i64,
@@ -103,6 +105,7 @@ impl Mover {
             stuck: BTreeSet::new(),
             compacted: BTreeSet::new(),
             clean_from: None,
+            clean_again: false,
             clean_first: true,
             credit: 0,
             appended: 0,
@@ -267,6 +270,7 @@ impl Log {
             if load.pass.is_some() {
                 self.mover.counts.cleanings += 1;
                 self.mover.counts.cleaned_bytes += load.read_bytes;
+                self.mover.seek_cleaning();
             }
             return;
         }

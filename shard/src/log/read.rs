@@ -6,7 +6,7 @@
 use super::chain::read_whole;
 use super::directory::{Directory, IndexError};
 use super::engine::Log;
-use super::header::{index_name, segment_name};
+use super::header::{index_name, segment_name, SEGMENT_HEADER_BYTES};
 use super::index::{BatchEntry, SegmentIndex};
 use super::segments::Sealed;
 use super::side;
@@ -56,7 +56,9 @@ impl ReadPlan {
         let mut bytes = Vec::with_capacity(self.bytes);
         for slice in &self.slices {
             let (path, at) = slice.place();
-            read_file(&*disk.open(path)?, at, slice.len(), &mut bytes)?;
+            let read =
+                disk.open(path).and_then(|file| read_file(&*file, at, slice.len(), &mut bytes));
+            read.map_err(|error| ColdError::Io(error).unless_removed(disk, path))?;
         }
         match self.cold {
             Some(cold) if bytes.is_empty() => cold.run(),
@@ -97,6 +99,24 @@ pub enum ColdError {
     Io(#[from] io::Error),
     #[error("the batch at {0} in the segment is damaged")]
     Damaged(u32),
+    /// The batches were carried elsewhere, or are below the log start: to be planned again.
+    #[error("the segment has been removed since the read was planned")]
+    Removed,
+}
+
+impl ColdError {
+    /// The same, or that the segment is not there any more: then nothing is wrong with it.
+    pub(super) fn unless_removed(self, disk: &dyn Disk, segment: &Path) -> ColdError {
+        let removed = match disk.open(segment).and_then(|file| file.len()) {
+            Ok(bytes) => bytes <= SEGMENT_HEADER_BYTES as u64,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        if removed {
+            ColdError::Removed
+        } else {
+            self
+        }
+    }
 }
 
 /// Entries copied for one cold read.
@@ -285,6 +305,11 @@ impl ColdRead {
 
     /// Reads the batches. Blocks; the bytes are whole batches in offset order.
     pub fn run(self) -> Result<Bytes, ColdError> {
+        let (disk, segment) = (self.disk.clone(), self.segment.clone());
+        self.read().map_err(|error| error.unless_removed(&*disk, &segment))
+    }
+
+    fn read(self) -> Result<Bytes, ColdError> {
         let file = self.disk.open(&self.segment)?;
         let entries = self.entries.load(&*self.disk)?;
         let mut entries = wanted(&entries, self.from, self.until);

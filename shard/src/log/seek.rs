@@ -13,7 +13,7 @@ use crate::batch::{self, BatchError, Expander, Limits};
 use crate::disk::Disk;
 use crate::ids::{DenseId, LeaderEpoch, Offset, Timestamp};
 use crate::partition::{Partition, Run, RunKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +159,9 @@ impl TimeSeek {
         let TimeSeek { disk, places, visible, target } = self;
         let mut batches = Vec::new();
         for Place { segment, entries, visible } in places {
-            let entries = candidates(&entries.load(&*disk)?, target, visible);
+            let entries = entries.load(&*disk);
+            let entries = entries.map_err(|error| error.unless_removed(&*disk, &segment))?;
+            let entries = candidates(&entries, target, visible);
             batches.extend(entries.into_iter().map(|entry| (segment.clone(), entry)));
         }
         if target == TimeTarget::Greatest {
@@ -167,17 +169,28 @@ impl TimeSeek {
             batches.sort_by_key(|(_, entry)| order(entry));
         }
         for (segment, entry) in batches {
-            let file = disk.open(&segment)?;
-            let mut bytes = Vec::new();
-            read_batch(&*disk, &segment, &*file, &entry, &mut bytes)?;
-            let found = look_into(&bytes, &entry, target, visible.from);
-            let found = found.map_err(|_| ColdError::Damaged(entry.frame_at))?;
+            let found = look_at(&*disk, &segment, &entry, target, visible.from);
+            let found = found.map_err(|error| error.unless_removed(&*disk, &segment))?;
             if let Some(batch::Found { offset, timestamp }) = found {
                 return Ok(Some(Found { offset, timestamp, leader_epoch: entry.leader_epoch }));
             }
         }
         Ok(None)
     }
+}
+
+fn look_at(
+    disk: &dyn Disk,
+    segment: &Path,
+    entry: &BatchEntry,
+    target: TimeTarget,
+    from: Offset,
+) -> Result<Option<batch::Found>, ColdError> {
+    let file = disk.open(segment)?;
+    let mut bytes = Vec::new();
+    read_batch(disk, segment, &*file, entry, &mut bytes)?;
+    let found = look_into(&bytes, entry, target, from);
+    found.map_err(|_| ColdError::Damaged(entry.frame_start()))
 }
 
 /// The record sought in one batch, at or above `from`.

@@ -51,6 +51,8 @@ pub struct Open {
     pub side_bytes: u64,
     /// Bytes of frames that compaction waits for, of the broker's own partitions.
     pub to_clean_bytes: u64,
+    /// Compaction waits for it to be sealed.
+    pub seal_wanted: bool,
     /// Pages up to here are present or being made so.
     pub prefaulted: u32,
 }
@@ -71,6 +73,7 @@ impl Open {
             live: Live::default(),
             side_bytes: 0,
             to_clean_bytes: 0,
+            seal_wanted: false,
             prefaulted: 0,
         }
     }

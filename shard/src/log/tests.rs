@@ -291,6 +291,92 @@ fn small_batches_are_read_in_one_go_and_all_limits_hold() {
 }
 
 #[test]
+fn a_read_of_a_segment_that_has_gone_says_so() {
+    let folder = Folder::new();
+    let (mut log, _) = open(&folder.0, 1, settings()).unwrap();
+    let id = log.log.attach(key(0), kept_for_ever(Flush::Commit));
+    log.append(id, &batch_of(&[b"one"], 5));
+    log.stop();
+    let (log, _) = open(&folder.0, 2, settings()).unwrap();
+    let plan = || {
+        let until = Until::HighWatermark;
+        let ask = ReadAsk { from: Offset(0), bytes_max: 100, whole_first: true, until };
+        let seek = log.log.plan_time(id, TimeTarget::Greatest, until).unwrap();
+        (log.log.plan_read(id, &ask).unwrap().cold.unwrap(), seek)
+    };
+    let path = folder.0.join(segment_name(crate::ids::SegmentNumber(1)));
+    let whole = std::fs::read(&path).unwrap();
+    let check = |removed: bool| {
+        let (read, seek) = plan();
+        let outcomes = [read.run().map(|_| ()), seek.run().map(|_| ())];
+        let all = outcomes.iter().all(|o| matches!(o, Err(ColdError::Removed)) == removed);
+        assert!(all, "{outcomes:?}");
+    };
+    check(false);
+    std::fs::write(&path, &whole[..SEGMENT_HEADER_BYTES]).unwrap();
+    check(true);
+    std::fs::remove_file(&path).unwrap();
+    check(true);
+    std::fs::write(&path, vec![1; whole.len()]).unwrap();
+    check(false);
+}
+
+#[test]
+fn a_copy_of_warm_batches_whose_segment_has_gone_says_so() {
+    let folder = Folder::new();
+    let (mut log, _) = open(&folder.0, 1, settings()).unwrap();
+    let id = log.log.attach(key(0), kept_for_ever(Flush::Os));
+    let batch = batch_of(&[b"one"], 5);
+    log.append(id, &batch);
+    let until = Until::HighWatermark;
+    let ask = ReadAsk { from: Offset(0), bytes_max: 1000, whole_first: true, until };
+    let plan = || log.log.plan_read(id, &ask).unwrap();
+    assert!(plan().cold.is_none(), "it is warm");
+    assert_eq!(plan().copy(&RealDisk).unwrap().len(), batch.len());
+    let path = folder.0.join(segment_name(crate::ids::SegmentNumber(1)));
+    let gone = plan();
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(gone.copy(&RealDisk), Err(ColdError::Removed)));
+}
+
+#[test]
+fn a_gap_stays_one_after_a_kill() {
+    let folder = Folder::new();
+    let (mut log, _) = open(&folder.0, 1, settings()).unwrap();
+    let compacted = PartitionSettings {
+        compaction: Some(Compaction::default()),
+        ..kept_for_ever(Flush::Commit)
+    };
+    let id = log.log.attach(key(0), kept_for_ever(Flush::Commit));
+    let other = log.log.attach(key(1), kept_for_ever(Flush::Commit));
+    log.append(id, &batch_of(&[b"kept"], 1));
+    let mut keyless = BatchBuilder::new();
+    keyless.push(&NewRecord { value: Some(b"goes"), ..NewRecord::default() });
+    log.append(id, &keyless.build());
+    for round in 0..30 {
+        log.append(other, &batch_of(&[&[7; 50_000]], round));
+        log.work();
+    }
+    log.append(id, &batch_of(&[b"new"], 2));
+    log.log.attach(key(0), compacted);
+    for _ in 0..20 {
+        log.work();
+    }
+    assert_eq!(log.log.space_counts().cleanings, 1);
+    let bases = |log: &Driven| {
+        let read = log.read_cold(id, 0);
+        read.iter().map(|batch| batch.base_offset.0).collect::<Vec<_>>()
+    };
+    drop(log);
+    for run in [2, 3] {
+        let (mut log, recovered) = open(&folder.0, run, settings()).unwrap();
+        assert_eq!((bases(&log), recovered.missing), (vec![0, 2], Vec::new()));
+        log.log.attach(key(0), compacted);
+        log.work();
+    }
+}
+
+#[test]
 fn a_deleted_topic_is_reported_when_no_segment_names_it() {
     let folder = Folder::new();
     let value = vec![7; 50_000];

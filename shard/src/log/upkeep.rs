@@ -101,6 +101,7 @@ impl Log {
         self.plan_sync(now);
         self.plan_prefault(now);
         self.plan_next(now);
+        self.seal_for_cleaning(now);
         if self.commit.mark_is_due(&self.spec.settings, now.mono_us) {
             self.write_mark(now);
         }
@@ -165,12 +166,23 @@ impl Log {
             State::None => {
                 self.open.filled() >= u64::from(self.open.capacity() / 2)
                     || self.open.to_clean_bytes >= self.to_clean_bytes_max() / 2
+                    || self.open.seal_wanted
             }
             State::Failed { at_us } => now.mono_us.saturating_sub(at_us) >= PREPARE_AGAIN_US,
             State::Preparing | State::Ready(_) => false,
         };
         if wanted && !self.commit.is_poisoned() {
             self.prepare();
+        }
+    }
+
+    /// Goes on in the next segment although nothing is appended.
+    fn seal_for_cleaning(&mut self, now: Now) {
+        let ready = self.open.seal_wanted && matches!(self.next.state, State::Ready(_));
+        if ready && !self.commit.is_poisoned() {
+            if let Err(error) = self.roll(ROOM_BESIDE, now) {
+                tracing::debug!(%error, "compaction waits for a segment");
+            }
         }
     }
 
@@ -226,12 +238,12 @@ impl Log {
 
     /// What coordinators write is replayed at each start until it has been compacted, and only
     /// sealed segments are: so much of it seals one.
-    fn to_clean_bytes_max(&self) -> u64 {
+    pub(super) fn to_clean_bytes_max(&self) -> u64 {
         u64::from(self.spec.settings.segment_bytes_max) / 8
     }
 
     fn is_to_be_cleaned(&self) -> bool {
-        self.open.to_clean_bytes >= self.to_clean_bytes_max()
+        self.open.seal_wanted || self.open.to_clean_bytes >= self.to_clean_bytes_max()
     }
 
     /// Seals the open segment and goes on in the next one.
