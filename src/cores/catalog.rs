@@ -33,12 +33,13 @@ pub const CATALOG_AT: PartitionAt = PartitionAt { log: LogId(0), key: CATALOG_PA
 impl Core {
     /// Lets the catalogue, as it was read before the cores started, live on this core.
     pub(super) fn keep_catalog(self: &Rc<Self>, read: Machine) {
-        let blank = read.emptied();
+        let (blank, core) = (read.emptied(), self.clone());
         let home = Home {
             core: self.clone(),
             at: CATALOG_AT,
             name: "catalogue".to_string(),
-            empty: Box::new(move || blank.clone()),
+            empty: Box::new(move || blank.clone().behind(&core.image())),
+            loaded: |_, _, _| {},
             perform: |core, change| Box::pin(async move { core.make_known(change).await }),
         };
         let shell = Shell::active(Rc::new(home), read);
@@ -104,6 +105,11 @@ impl Core {
     /// All batches of a snapshot in one go: no change comes between them.
     fn append_snapshot(&self) -> Option<Rc<Group>> {
         let shell = self.catalog().filter(|_| self.reaches_back(CATALOG_AT))?;
+        // What may still be refused must not come back with the snapshot: there will be a moment
+        // in which nothing is on its way.
+        if !shell.is_settled() {
+            return None;
+        }
         let records = shell.look(Machine::snapshot)?;
         let now = self.now().wall;
         let batch = |records: &[Record]| -> (PartitionAt, Bytes) {

@@ -45,16 +45,14 @@ impl Core {
             at,
             name: format!("{OFFSETS_TOPIC}-{}", at.key.partition),
             empty: Box::new(move || GroupMachine::new(limits.clone())),
+            loaded: forget_the_dead,
             perform: |_, never| match never {},
         };
         let offsets = self.offsets(&[at]).pop();
         let is_new = matches!(offsets, Some(Ok(offsets)) if offsets.log_start == offsets.log_end);
-        let shell = if is_new {
-            Shell::active(Rc::new(home), GroupMachine::new(self.group_limits.clone()))
-        } else {
-            let shell = Shell::loading(Rc::new(home));
-            self.spawn(Box::pin(forget_the_dead(self.clone(), at, shell.clone())));
-            shell
+        let shell = match is_new {
+            true => Shell::active(Rc::new(home), GroupMachine::new(self.group_limits.clone())),
+            false => Shell::loading(Rc::new(home)),
         };
         self.groups.borrow_mut().insert(at.key, shell);
     }
@@ -192,15 +190,15 @@ fn refusal(unavailable: Unavailable) -> CoordinatorRefusal {
     }
 }
 
-/// A broker that ended between the deletion of a topic and that of its offsets left them behind.
-async fn forget_the_dead(core: Rc<Core>, at: PartitionAt, shell: Rc<Coordinator>) {
-    shell.loaded().await;
+/// A broker that ended between the deletion of a topic and that of its offsets left them behind,
+/// and a coordinator that was loading was not told of it.
+fn forget_the_dead(core: &Rc<Core>, at: PartitionAt, shell: &Rc<Coordinator>) {
     let image = core.image();
     let is_there = |id: &Uuid| image.by_id(at.key.view, *id).is_some();
     let Some(committed) = shell.look(GroupMachine::topics) else { return };
     let topics: Vec<Uuid> = committed.into_iter().filter(|id| !is_there(id)).collect();
     if !topics.is_empty() {
         // Refused, they stay until the next start: no group is told them.
-        let _ = shell.submit(GroupRequest::Forget { topics }).await;
+        drop(shell.submit(GroupRequest::Forget { topics }));
     }
 }

@@ -51,6 +51,8 @@ pub(super) struct Home<M: Machine> {
     pub name: String,
     /// The machine before its first record.
     pub empty: Box<dyn Fn() -> M>,
+    /// Called with the machine when it has been read, at first or anew.
+    pub loaded: fn(&Rc<Core>, PartitionAt, &Rc<Shell<M>>),
     /// What a committed step means to the cores.
     pub perform: fn(Rc<Core>, M::Effect) -> Later<()>,
 }
@@ -100,6 +102,10 @@ impl<M: Machine> Host<M> for Home<M> {
 
     fn spawn(&self, task: Later<()>) {
         self.core.spawn(task);
+    }
+
+    fn loaded(&self, shell: &Rc<Shell<M>>) {
+        (self.loaded)(&self.core, self.at, shell);
     }
 
     fn wake_at(&self, mono_ms: u64) {
@@ -165,7 +171,7 @@ impl Core {
     }
 
     /// Reads what is committed in a partition of this core, through the files.
-    async fn read_internal(
+    pub(super) async fn read_internal(
         &self,
         at: PartitionAt,
         from: Option<Offset>,

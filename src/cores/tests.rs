@@ -496,3 +496,27 @@ fn a_core_ends_with_a_machine_that_never_gets_any_further() {
     // The threads of the cores' work end when no core is left.
     on_cores(1, &SimDisk::new(12), LogSettings::default(), run);
 }
+
+#[test]
+fn a_segment_that_goes_while_it_is_read_is_read_where_its_records_are_now() {
+    let settings =
+        LogSettings { segment_bytes_min: 64 << 10, warm_bytes: 0, ..LogSettings::default() };
+    let disk = SimDisk::new(13);
+    let faulty = disk.clone();
+    let run = body(|door| async move {
+        let topic = create(&door, "t", 1).await;
+        let at = at(&topic, 0);
+        for _ in 0..10 {
+            assert!(all(door.append(vec![item(&door, at, 10_000)], COMMITTED)).await[0].is_ok());
+        }
+        // The file is gone at the first try, as when its last batches were carried on.
+        let gone = || faulty.inject(Fault::Fail { op: Op::Open, after: 0, errno: 2 });
+        gone();
+        let data = door.read(read(at, 0)).await.remove(0).expect("readable");
+        assert!(matches!(data.slices[..], [front::Slice::Cold(_)]));
+        gone();
+        let chunk = door.0.read_internal(at, None).await.expect("readable");
+        assert!(!chunk.bytes.is_empty());
+    });
+    on_cores(1, &disk, settings, run);
+}

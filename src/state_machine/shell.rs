@@ -54,6 +54,9 @@ pub trait Host<M: Machine>: 'static {
     /// Runs a task on this core.
     fn spawn(&self, task: Later<()>);
 
+    /// A machine has read its partition, at first or anew. Called before it takes a request.
+    fn loaded(&self, shell: &Rc<Shell<M>>);
+
     /// A timer is due then, earlier than those before: `Shell::fire` is to be called.
     fn wake_at(&self, mono_ms: u64);
 
@@ -125,7 +128,8 @@ pub struct Shell<M: Machine> {
     queue: RefCell<VecDeque<Entry<M>>>,
     is_draining: Cell<bool>,
     load_begun: Cell<bool>,
-    waiting_for_load: RefCell<Vec<oneshot::Sender<()>>>,
+    /// Nobody is kept waiting for anything but a commit.
+    is_released: Cell<bool>,
 }
 
 enum State<M> {
@@ -168,7 +172,7 @@ impl<M: Machine> Shell<M> {
             queue: RefCell::default(),
             is_draining: Cell::new(false),
             load_begun: Cell::new(false),
-            waiting_for_load: RefCell::default(),
+            is_released: Cell::new(false),
         })
     }
 
@@ -190,6 +194,9 @@ impl<M: Machine> Shell<M> {
         self.asking.borrow_mut().insert(reply_to, respond);
         let ids = M::fresh_ids(&input);
         self.turn(ids, |machine, at| machine.step(Cause::Request { input, reply_to }, at));
+        if self.is_released.get() {
+            self.refuse_asking(Unavailable::Down);
+        }
         answer
     }
 
@@ -206,16 +213,9 @@ impl<M: Machine> Shell<M> {
         }
     }
 
-    /// Resolves when the machine does not load, or no longer.
-    pub fn loaded(&self) -> impl Future<Output = ()> + 'static {
-        let (sender, loaded) = oneshot::channel();
-        if matches!(*self.state.borrow(), State::Loading) {
-            self.waiting_for_load.borrow_mut().push(sender);
-        }
-        async move {
-            // Dropped is as good: nothing is loading then.
-            let _ = loaded.await;
-        }
+    /// Whether all that was decided has committed and been told.
+    pub fn is_settled(&self) -> bool {
+        !self.is_draining.get()
     }
 
     /// Looks at the machine, if there is one.
@@ -226,8 +226,10 @@ impl<M: Machine> Shell<M> {
         }
     }
 
-    /// Answers those the machine would answer some time later: the broker stops.
+    /// Answers those the machine would answer some time later, also those who have yet to ask: the
+    /// broker stops.
     pub fn release(&self) {
+        self.is_released.set(true);
         self.refuse_asking(Unavailable::Down);
     }
 
@@ -236,7 +238,6 @@ impl<M: Machine> Shell<M> {
         *self.state.borrow_mut() = State::Down;
         self.timers.borrow_mut().clear();
         self.refuse_asking(Unavailable::Down);
-        self.waiting_for_load.borrow_mut().clear();
     }
 
     fn refuse_asking(&self, why: Unavailable) {
@@ -395,7 +396,7 @@ impl<M: Machine> Shell<M> {
                 return;
             }
             match outcome {
-                Ok(machine) => shell.activate(machine),
+                Ok(machine) => shell.go_on(machine),
                 Err(error) => {
                     let machine = shell.host.name();
                     tracing::error!(machine, %error, "a state machine was not loaded");
@@ -414,6 +415,11 @@ impl<M: Machine> Shell<M> {
         let mut from = None;
         loop {
             let chunk = self.host.read(from).await?;
+            if from.is_some_and(|from| from < chunk.log_start) {
+                // What was read says nothing of what was dropped unread.
+                machine = self.host.empty();
+                from = None;
+            }
             let start = chunk.log_start.max(from.unwrap_or(chunk.log_start));
             let replay = || read_batches(&chunk.bytes, start, |record| machine.replay(record));
             let replayed = catch_unwind(AssertUnwindSafe(replay));
@@ -430,7 +436,16 @@ impl<M: Machine> Shell<M> {
     fn activate(self: &Rc<Self>, machine: M) {
         *self.state.borrow_mut() = State::Active(machine);
         self.turn(0, |machine, at| machine.loaded(at));
-        self.waiting_for_load.borrow_mut().clear();
+    }
+
+    fn go_on(self: &Rc<Self>, machine: M) {
+        self.activate(machine);
+        if matches!(*self.state.borrow(), State::Active(_)) {
+            return self.host.loaded(self);
+        }
+        // It would panic again after every load.
+        tracing::error!(machine = self.host.name(), "a state machine does not start");
+        self.close();
     }
 }
 

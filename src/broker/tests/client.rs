@@ -24,7 +24,7 @@ use std::time::Duration;
 /// What files may take together when the disk is not to be full.
 pub const CAPACITY_BYTES: u64 = 64 << 20;
 /// Far beyond what any answer takes: one that takes longer never comes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is known over all lives.
 #[derive(Debug, Default)]

@@ -70,7 +70,7 @@ pub fn open(disk: &SimDisk, shape: &Shape) -> Result<Open, ServeError> {
     logs::refuse_missing(&opened, &machine)?;
     let mut found = Found::default();
     for Opened { recovered, .. } in &opened {
-        found.copied_frames += recovered.copied_frames as u64;
+        found.copied_frames += recovered.copied_frames;
         found.segments += recovered.segments as u64;
     }
     let logs = opened.into_iter().map(|opened| (opened.id, opened.log)).collect();
