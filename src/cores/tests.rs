@@ -1,16 +1,18 @@
 //! Whole cores over a simulated disk, asked through the door of the last one.
 
+use super::catalog::CATALOG_AT;
 use super::front::{
     AppendItem, AppendRefusal, AppendWait, Appending, Cores, Found, PartitionAt, PartitionRefusal,
     ReadItem, ReadRequest, TimeItem, TimeTarget, Until, WatchItem,
 };
 use super::*;
-use crate::catalog::{Answer, Command, Machine, NewTopic, Rules, Topic, TopicRef, DEFAULT_VIEW};
+use crate::catalog::{Answer, Command, Machine, NewTopic, Record, Rules, Topic};
+use crate::catalog::{TopicRef, DEFAULT_VIEW};
 use crate::config::Config;
 use crate::runtime::{self, Stops};
 use futures_channel::oneshot;
 use futures_lite::future::poll_once;
-use shard::batch::{BatchBuilder, NewRecord};
+use shard::batch::{BatchBuilder, BatchHeader, NewRecord, Records};
 use shard::disk::sim::{Fault, Op, SimDisk};
 use shard::disk::Disk;
 use shard::ids::{LeaderEpoch, LogId, Offset, Timestamp};
@@ -105,8 +107,23 @@ fn body<F: Future<Output = ()> + 'static>(run: impl FnOnce(Door) -> F + Send + '
 }
 
 async fn create(door: &Door, name: &str, partitions: i32) -> Arc<Topic> {
-    let topic =
-        NewTopic { name: name.into(), partitions, replication_factor: -1, ..NewTopic::default() };
+    create_as(door, name, partitions, &[]).await
+}
+
+async fn create_as(
+    door: &Door,
+    name: &str,
+    partitions: i32,
+    configs: &[(&str, &str)],
+) -> Arc<Topic> {
+    let configs = configs.iter().map(|(key, value)| (key.to_string(), Some(value.to_string())));
+    let topic = NewTopic {
+        name: name.into(),
+        partitions,
+        replication_factor: -1,
+        configs: configs.collect(),
+        ..NewTopic::default()
+    };
     let (view, validate_only) = (DEFAULT_VIEW, false);
     let command = Command::CreateTopics { view, topics: vec![topic], validate_only };
     let answer = door.catalog(command).await.expect("the catalogue works");
@@ -307,4 +324,77 @@ fn no_append_is_forgotten_while_a_busy_task_keeps_the_core_awake() {
         busy.stop().await;
     });
     on_cores(1, &disk, LogSettings::default(), run);
+}
+
+/// The tombstones that a start would find in the catalogue now.
+async fn tombstones(door: &Door, disk: &SimDisk) -> usize {
+    let config = Arc::new(Config::default());
+    let rules = Rules { config, logs: vec![0, 1], brokers: vec![1] };
+    let mut machine = Machine::new(rules).expect("the defaults are right");
+    let offsets = door.offsets(vec![CATALOG_AT]).await;
+    let mut from = offsets[0].as_ref().expect("it is there").log_start.0;
+    loop {
+        let data = door.read(read(CATALOG_AT, from)).await;
+        let mut bytes = Vec::new();
+        for slice in &data[0].as_ref().expect("readable").slices {
+            match slice {
+                front::Slice::Cold(cold) => bytes.extend_from_slice(cold),
+                front::Slice::Warm(warm) => {
+                    let (path, at) = warm.place();
+                    let from = bytes.len();
+                    bytes.resize(from + warm.len(), 0);
+                    let file = disk.open(path).expect("there");
+                    assert_eq!(file.read_at(at, &mut bytes[from..]).unwrap(), warm.len());
+                }
+            }
+        }
+        let mut rest = &bytes[..];
+        if rest.is_empty() {
+            return (0..2).map(|log| machine.unpurged(LogId(log)).count()).sum();
+        }
+        while !rest.is_empty() {
+            let (header, body, behind) = BatchHeader::split(rest).expect("whole");
+            for record in Records::new(body, header.record_count) {
+                let value = record.expect("whole").value.expect("a record");
+                machine.replay(&Record::from_bytes(value).expect("a record of ours"));
+            }
+            (from, rest) = (header.end_offset().0, behind);
+        }
+    }
+}
+
+#[test]
+fn a_tombstone_goes_when_no_log_holds_anything_of_the_topic() {
+    let disk = SimDisk::new(6);
+    let settings = LogSettings {
+        segment_bytes_min: 128 << 10,
+        segment_bytes_max: 128 << 10,
+        retention_check_ms: 1,
+        ..LogSettings::default()
+    };
+    let seen = disk.clone();
+    let run = body(|door| async move {
+        let goes = create(&door, "goes", 2).await;
+        let stays = create_as(&door, "stays", 2, &[("retention.bytes", "100000")]).await;
+        let items = |topic: &Topic, bytes| -> Vec<AppendItem> {
+            (0..2).map(|partition| item(&door, at(topic, partition), bytes)).collect()
+        };
+        let put = async |topic: &Topic, bytes| {
+            let answers = all(door.append(items(topic, bytes), COMMITTED)).await;
+            assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        };
+        put(&goes, 10).await;
+        let (view, topics) = (DEFAULT_VIEW, vec![TopicRef::Name("goes".into())]);
+        let deleted = door.catalog(Command::DeleteTopics { view, topics }).await;
+        assert!(matches!(deleted, Ok(Answer::Deleted(_))), "{deleted:?}");
+        assert_eq!(tombstones(&door, &seen).await, 2, "one for each log");
+        for round in 0..3_000 {
+            put(&stays, 4_000).await;
+            if round % 50 == 0 && tombstones(&door, &seen).await == 0 {
+                return;
+            }
+        }
+        panic!("the tombstones stay");
+    });
+    on_cores(2, &disk, settings, run);
 }
