@@ -22,6 +22,7 @@ mod header;
 mod index;
 mod jobs;
 mod keeping;
+mod meter;
 mod mover;
 mod outcome;
 mod partitions;
