@@ -1,8 +1,8 @@
 //! What relocation and compaction may store: a share of what is appended, or a floor.
 //!
-//! Pure. Within each second the greater of the two counts, not their sum, so that over any length of
-//! time the share is kept while the log is busy, and an idle log still gets on. What is not spent is
-//! saved up, to a bound.
+//! Pure. Within each second the greater of the two counts, not their sum, so that over any length
+//! of time the share is kept while the log is busy, and an idle log still gets on. What is not
+//! spent is saved up, to a bound.
 
 /// What may be saved up for later. Bytes.
 const SAVED_BYTES_MAX: u64 = 4 << 20;
