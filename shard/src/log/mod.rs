@@ -5,9 +5,9 @@
 //! is durable, `upkeep` and `keeping` what is due, `jobs` is the blocking work as values, `read`
 //! and `seek` find batches, `chain`, `replay` and `recover` open a log after any kind of stop.
 //!
-//! Space: `relocate` and `clean` say what is worth copying to the tail, `carry` reads it on a worker,
-//! `mover` stores it in slices as `meter` allows; `segments` removes and hollows out what is dead,
-//! `purge` tells when nothing of a deleted topic is left.
+//! Space: `relocate` and `clean` say what is worth copying to the tail, `carry` reads it on a
+//! worker, `mover` stores it in slices as `meter` allows; `segments` removes and hollows out what
+//! is dead, `purge` tells when nothing of a deleted topic is left.
 //!
 //! Invariants: a frame below the durable mark never changes and is never lost without an error; the
 //! sequence has no gaps; log start ≤ high watermark ≤ log end; one sync is in flight at a time.
