@@ -1,12 +1,14 @@
 //! Whole cores over a simulated disk, asked through the door of the last one.
 
+use super::catalog::CATALOG_AT;
 use super::front::{
     AppendItem, AppendRefusal, AppendWait, Appending, Cores, Found, GroupItem, PartitionAt,
     PartitionRefusal, ReadData, ReadItem, ReadRequest, Slice, TimeItem, TimeTarget, TrimItem,
     Until, WatchItem,
 };
 use super::*;
-use crate::catalog::{Answer, Command, Machine, NewTopic, Rules, Topic, TopicRef, DEFAULT_VIEW};
+use crate::catalog::{Answer, Command, Machine, NewTopic, Record, Rules, Topic};
+use crate::catalog::{TopicRef, DEFAULT_VIEW};
 use crate::config::Config;
 use crate::coordinator::{
     partition_of, Commit, CommitRefusal, Committed, CommittedTopic, FetchOffsets, GroupOutput,
@@ -15,7 +17,7 @@ use crate::coordinator::{
 use crate::runtime::{self, Stops};
 use futures_channel::oneshot;
 use futures_lite::future::poll_once;
-use shard::batch::{BatchBuilder, NewRecord};
+use shard::batch::{BatchBuilder, BatchHeader, NewRecord, Records};
 use shard::disk::sim::{Fault, Op, Rng, SimDisk};
 use shard::disk::Disk;
 use shard::ids::{LeaderEpoch, LogId, Offset, Timestamp};
@@ -446,6 +448,43 @@ async fn all_committed(door: &Door, group: &str) -> Vec<CommittedTopic> {
     }
 }
 
+/// The tombstones that a start would find in the catalogue now.
+async fn tombstones(door: &Door, disk: &SimDisk) -> usize {
+    let config = Arc::new(Config::default());
+    let rules = Rules { config, logs: vec![0, 1], brokers: vec![1] };
+    let mut machine = Machine::new(rules).expect("the defaults are right");
+    let offsets = door.offsets(vec![CATALOG_AT]).await;
+    let mut from = offsets[0].as_ref().expect("it is there").log_start.0;
+    loop {
+        let data = door.read(read(CATALOG_AT, from)).await;
+        let mut bytes = Vec::new();
+        for slice in &data[0].as_ref().expect("readable").slices {
+            match slice {
+                front::Slice::Cold(cold) => bytes.extend_from_slice(cold),
+                front::Slice::Warm(warm) => {
+                    let (path, at) = warm.place();
+                    let from = bytes.len();
+                    bytes.resize(from + warm.len(), 0);
+                    let file = disk.open(path).expect("there");
+                    assert_eq!(file.read_at(at, &mut bytes[from..]).unwrap(), warm.len());
+                }
+            }
+        }
+        let mut rest = &bytes[..];
+        if rest.is_empty() {
+            return (0..2).map(|log| machine.unpurged(LogId(log)).count()).sum();
+        }
+        while !rest.is_empty() {
+            let (header, body, behind) = BatchHeader::split(rest).expect("whole");
+            for record in Records::new(body, header.record_count) {
+                let value = record.expect("whole").value.expect("a record");
+                machine.replay(&Record::from_bytes(value).expect("a record of ours"));
+            }
+            (from, rest) = (header.end_offset().0, behind);
+        }
+    }
+}
+
 #[test]
 fn coordinators_live_with_their_partitions_and_forget_topics_that_go() {
     let run = body(|door| async move {
@@ -519,4 +558,40 @@ fn a_segment_that_goes_while_it_is_read_is_read_where_its_records_are_now() {
         assert!(!chunk.bytes.is_empty());
     });
     on_cores(1, &disk, settings, run);
+}
+
+#[test]
+fn a_tombstone_goes_when_no_log_holds_anything_of_the_topic() {
+    let disk = SimDisk::new(6);
+    let settings = LogSettings {
+        segment_bytes_min: 128 << 10,
+        segment_bytes_max: 128 << 10,
+        retention_check_ms: 1,
+        ..LogSettings::default()
+    };
+    let seen = disk.clone();
+    let run = body(|door| async move {
+        let goes = create(&door, "goes", 2).await;
+        let stays = create_with(&door, "stays", 2, &[("retention.bytes", "100000")]).await;
+        let items = |topic: &Topic, bytes| -> Vec<AppendItem> {
+            (0..2).map(|partition| item(&door, at(topic, partition), bytes)).collect()
+        };
+        let put = async |topic: &Topic, bytes| {
+            let answers = all(door.append(items(topic, bytes), COMMITTED)).await;
+            assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        };
+        put(&goes, 10).await;
+        let (view, topics) = (DEFAULT_VIEW, vec![TopicRef::Name("goes".into())]);
+        let deleted = door.catalog(Command::DeleteTopics { view, topics }).await;
+        assert!(matches!(deleted, Ok(Answer::Deleted(_))), "{deleted:?}");
+        assert_eq!(tombstones(&door, &seen).await, 2, "one for each log");
+        for round in 0..3_000 {
+            put(&stays, 4_000).await;
+            if round % 50 == 0 && tombstones(&door, &seen).await == 0 {
+                return;
+            }
+        }
+        panic!("the tombstones stay");
+    });
+    on_cores(2, &disk, settings, run);
 }

@@ -282,7 +282,7 @@ impl Log {
         let touched = std::mem::replace(&mut partition.touched, true);
         self.open.live.runs += u32::from(new_run);
         self.open.live.bytes += entry.frame_bytes();
-        self.mover.appended(entry.frame_bytes());
+        self.mover.meter.appended(entry.frame_bytes());
         if to_clean {
             self.open.to_clean_bytes += entry.frame_bytes();
         }

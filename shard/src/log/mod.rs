@@ -5,6 +5,10 @@
 //! is durable, `upkeep` and `keeping` what is due, `jobs` is the blocking work as values, `read`
 //! and `seek` find batches, `chain`, `replay` and `recover` open a log after any kind of stop.
 //!
+//! Space: `relocate` and `clean` say what is worth copying to the tail, `carry` reads it on a
+//! worker, `mover` stores it in slices as `meter` allows; `segments` removes and hollows out what
+//! is dead, `purge` tells when nothing of a deleted topic is left.
+//!
 //! Invariants: a frame below the durable mark never changes and is never lost without an error; the
 //! sequence has no gaps; log start ≤ high watermark ≤ log end; one sync is in flight at a time.
 
@@ -22,6 +26,7 @@ mod header;
 mod index;
 mod jobs;
 mod keeping;
+mod meter;
 mod mover;
 mod outcome;
 mod partitions;

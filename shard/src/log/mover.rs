@@ -15,6 +15,7 @@ use super::engine::Log;
 use super::frame::{Carried, Kind, BATCH_PREFIX_BYTES, GAP_BYTES, SIDE_BYTES};
 use super::index::{BatchEntry, Summary};
 use super::jobs::Work;
+use super::meter::Meter;
 use super::outcome::{AppendError, Failure, Now, Progress};
 use super::relocate::{choose, Policy, Weight};
 use super::segments::IndexFile;
@@ -31,8 +32,6 @@ const SLICE_ITEMS: usize = 128;
 const SLICE_PARTITIONS: usize = 256;
 /// How often the segments are looked at. µs.
 const LOOK_EVERY_US: u64 = 20_000;
-/// What may be saved up for later. Bytes.
-const CREDIT_BYTES_MAX: u64 = 4 << 20;
 
 /// What the work on the log's space came to since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,10 +88,7 @@ pub(super) struct Mover {
     pub clean_again: bool,
     /// Cleaning is looked for before relocation.
     clean_first: bool,
-    credit: i64,
-    /// Bytes appended since the credit was last counted.
-    appended: u64,
-    counted_us: u64,
+    pub meter: Meter,
     looked_us: u64,
     pub counts: SpaceCounts,
 }
@@ -107,9 +103,7 @@ impl Mover {
             clean_from: None,
             clean_again: false,
             clean_first: true,
-            credit: 0,
-            appended: 0,
-            counted_us: now_us,
+            meter: Meter::new(now_us),
             looked_us: now_us,
             counts: SpaceCounts::default(),
         }
@@ -127,20 +121,6 @@ impl Mover {
     /// Compacted partitions are to be looked at.
     pub fn seek_cleaning(&mut self) {
         self.clean_from = Some(DenseId(0));
-    }
-
-    /// A frame of a client was appended.
-    pub fn appended(&mut self, bytes: u64) {
-        self.appended += bytes;
-    }
-
-    fn earn(&mut self, percent: u64, floor: u64, now_us: u64) {
-        let elapsed_us = now_us.saturating_sub(self.counted_us);
-        let share = std::mem::take(&mut self.appended).saturating_mul(percent) / 100;
-        let least = floor.saturating_mul(elapsed_us) / 1_000_000;
-        self.counted_us = now_us;
-        let credit = self.credit.saturating_add_unsigned(share.max(least));
-        self.credit = credit.min(CREDIT_BYTES_MAX.max(floor) as i64);
     }
 }
 
@@ -298,16 +278,17 @@ impl Log {
             true => settings.unsynced_bytes_max / 2,
             false => settings.unsynced_bytes_max_relaxed / 2,
         };
-        self.mover.earn(percent, settings.relocate_bytes_per_second_min, now.mono_us);
+        self.mover.meter.earn(percent, settings.relocate_bytes_per_second_min, now.mono_us);
         let mut stored = 0;
         for _ in 0..SLICE_ITEMS {
             let busy = stored >= SLICE_BYTES || self.commit.unsynced_bytes() >= unsynced_max;
-            let Some(item) = items.front().filter(|_| !busy && self.mover.credit > 0) else {
+            let Some(item) = items.front().filter(|_| !busy && self.mover.meter.has_credit())
+            else {
                 break;
             };
             match self.store(item, now) {
                 Ok(bytes) => {
-                    self.mover.credit -= bytes as i64;
+                    self.mover.meter.spend(bytes);
                     stored += bytes;
                 }
                 Err(AppendError::TooLarge { .. }) => {
