@@ -509,8 +509,13 @@ fn a_segment_that_goes_while_it_is_read_is_read_where_its_records_are_now() {
         for _ in 0..10 {
             assert!(all(door.append(vec![item(&door, at, 10_000)], COMMITTED)).await[0].is_ok());
         }
-        // The file is gone at the first try, as when its last batches were carried on.
-        let gone = || faulty.inject(Fault::Fail { op: Op::Open, after: 0, errno: 2 });
+        // The file is gone at the first try and still when it is looked for, as when its last
+        // batches were carried on.
+        let gone = || {
+            for after in [0, 1] {
+                faulty.inject(Fault::Fail { op: Op::Open, after, errno: 2 });
+            }
+        };
         gone();
         let data = door.read(read(at, 0)).await.remove(0).expect("readable");
         assert!(matches!(data.slices[..], [front::Slice::Cold(_)]));

@@ -408,6 +408,7 @@ fn a_panic_costs_the_soft_state_and_nothing_that_was_kept() {
     assert_eq!(seen(&mut waits), Some(Err(Unavailable::Loading)));
     bench.run();
     assert_eq!(seen(&mut shell.submit(Ask::Get)), Some(Ok(7)));
+    assert_eq!(bench.loads.get(), 1, "its host is told");
     drop(shell.submit(Ask::Poison(PASSED_OVER)));
     bench.settle(Fate::Committed);
     assert_eq!(seen(&mut shell.submit(Ask::Get)), Some(Ok(7)));
