@@ -1,8 +1,8 @@
 //! Bench `commits`: very many offset commits over few keys on a compacted partition.
 //!
-//! What a group coordinator's partition goes through: one small record per append, each waiting for
-//! a sync, while compaction runs beside. Held to the space the log takes and to how long it takes to
-//! be open again after a kill and to read what is left.
+//! What a group coordinator's partition goes through: one small record per append, each waiting
+//! for a sync, while compaction runs beside. Held to the space the log takes in the end and to how
+//! long it takes to be open again after a kill and to read what is left.
 
 use crate::drive::{Rig, RECORD_TIME};
 use crate::hash::Hash;

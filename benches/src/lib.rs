@@ -2,7 +2,8 @@
 //!
 //! `drive` runs a log with its jobs on threads of their own, as the broker does; `load` appends to
 //! it at a rate; the benches (`append`, `device`, `recovery`, `validation`, `partitions`,
-//! `commits`, `relocation`) say what is measured. `report` and `counters` serve the tools in `perf/` too. No bench asserts a time.
+//! `commits`, `relocation`) say what is measured. `report` and `counters` serve the tools in
+//! `perf/` too. No bench asserts a time.
 
 pub mod append;
 pub mod commits;

@@ -77,6 +77,14 @@ class Broker:
         with open(self.said.name, errors="replace") as said:
             return said.read()[-4000:]
 
+    def check_said(self):
+        """A thread of the broker that panicked is a failure, whatever clients saw of it."""
+        self.said.flush()
+        with open(self.said.name, errors="replace") as said:
+            panics = [line.strip() for line in said if "panicked at" in line]
+        if panics:
+            raise RuntimeError(f"{len(panics)} panics in the broker: {panics[0]}")
+
     def is_running(self):
         return self.process is not None and self.process.poll() is None
 

@@ -26,7 +26,8 @@ def install(command, **more):
     try:
         return run([str(word) for word in command], seconds=INSTALL_SECONDS, **more)
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
-        raise NotRun(f"cannot be installed: {reason(getattr(error, 'said', str(error)))}"[:300]) from error
+        said = reason(getattr(error, "said", str(error)))
+        raise NotRun(f"cannot be installed: {said}"[:300]) from error
 
 
 def reason(text):
@@ -63,9 +64,9 @@ def python(name, requirements):
     return once(name, work) / "bin" / "python"
 
 
-def node(name, packages, environment):
-    """A folder of modules, for NODE_PATH. What has to be compiled finds the headers beside node,
-    where it is not told otherwise."""
+def node(name, packages, system, environment):
+    """A folder of modules, for NODE_PATH. What has to be compiled needs packages of the `system`
+    and finds the headers beside node."""
     apt("node", "nodejs")
     apt("npm", "npm")
     prefix = pathlib.Path(shutil.which("node")).resolve().parents[1]
@@ -73,6 +74,8 @@ def node(name, packages, environment):
         environment = {"npm_config_nodedir": str(prefix), **environment}
 
     def work(folder):
+        if system:
+            install(["apt-get", "install", "-y", "--no-install-recommends", *system])
         install(["npm", "install", "--no-audit", "--no-fund", "--prefix", folder, *packages],
                 env={**os.environ, **environment}, cwd=folder)
     return once(name, work) / "node_modules"

@@ -83,8 +83,8 @@ def judge(sent, deliveries, ends):
             seen = held[offset].record
             number = number_of.get(seen.value)
             if number is None or not sent[number].is_like(seen):
-                raise Wrong(f"[{partition}] {offset} holds {seen.content()}, sent was "
-                            f"{sent[number].content() if number is not None else 'nothing like it'}")
+                wanted = "nothing like it" if number is None else sent[number].content()
+                raise Wrong(f"[{partition}] {offset} holds {seen.content()}, sent was {wanted}")
             if keys.setdefault(seen.key, partition) != partition:
                 raise Wrong(f"key {seen.key} in partitions {keys[seen.key]} and {partition}")
             if number in places and not sent[number].may_repeat:

@@ -72,6 +72,7 @@ class Play:
             else:
                 self.without_group()
             self.afterwards()
+            self.broker.check_said()
         finally:
             for process in [*self.consumers.values(), *self.producers]:
                 process.kill()

@@ -18,9 +18,9 @@ def python_client(script, requirements):
     return prepare
 
 
-def node_client(flavour, packages, **environment):
+def node_client(flavour, packages, system=(), **environment):
     def prepare():
-        modules = installs.node(folder_of(packages[0]), packages, environment)
+        modules = installs.node(folder_of(packages[0]), packages, system, environment)
         return ["node", ADAPTERS / "javascript.js", flavour], {"NODE_PATH": str(modules)}
     return prepare
 
@@ -55,6 +55,7 @@ CLIENTS = [
             codecs=["none", "gzip", "snappy"], is_idempotent=False),
     Adapter("confluent-javascript",
             node_client("confluent", ["@confluentinc/kafka-javascript@1.10.1"],
+                        ["g++", "make", "python3", "libssl-dev", "libzstd-dev", "zlib1g-dev"],
                         CKJS_LINKING="dynamic", npm_config_build_from_source="true")),
     ConsoleTools("java-console-4.1", "4.1.0"),
     ConsoleTools("java-console-newest", "4.4.0"),

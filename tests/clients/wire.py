@@ -111,7 +111,8 @@ def check(what, code):
 def create(address, topic, partitions):
     def work():
         described = text(topic) + struct.pack(">ih", partitions, 1) + many([]) + many([])
-        answer = ask(address, CREATE_TOPICS, 2, many([described]) + struct.pack(">i?", 30000, False))
+        body = many([described]) + struct.pack(">i?", 30000, False)
+        answer = ask(address, CREATE_TOPICS, 2, body)
         answer.int32()
         for name, code, _ in answer.many(lambda: (answer.text(), answer.int16(), answer.text())):
             check(f"CreateTopics {name}", code)

@@ -1,10 +1,10 @@
 //! Compaction of a partition: what the core does of it.
 //!
-//! Looked for when a segment was sealed and at each round of retention. A worker gathers the keys of
-//! what is new (`clean`), then everything up to there is read, cleaned (`carry`) and stored at the
-//! tail in slices (`mover`) like what is relocated, in the order of its offsets: after a crash the
-//! front of a partition is cleaned and the rest is as it was, so that a mark of a deleted key is
-//! never gone before what it deleted.
+//! Looked for when a segment was sealed, after each compaction and at each round of retention. A
+//! worker gathers the keys of what is new (`clean`), then everything up to there is read, cleaned
+//! (`carry`) and stored at the tail in slices (`mover`) like what is relocated, in the order of its
+//! offsets: after a crash the front of a partition is cleaned and the rest is as it was, so that a
+//! mark of a deleted key is never gone before what it deleted.
 
 use super::carry::{CarryError, Load, Place, Source};
 use super::clean::{is_due, Keys, Pass};

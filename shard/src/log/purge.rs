@@ -2,9 +2,9 @@
 //!
 //! The catalogue keeps a tombstone of a deleted topic as long as some log may hold frames of it, so
 //! that they are never taken for those of a topic that is there. A log that is asked reports the
-//! topic once a checkpoint without its partitions is written and no segment names it: a worker looks
-//! into the indexes, at each round of retention. What is asked is forgotten with the process and
-//! asked again at the next start.
+//! topic once a checkpoint without its partitions is written and no segment names it: a worker
+//! looks into the indexes, at each round of retention. What is asked is forgotten with the process
+//! and asked again at the next start.
 
 use super::carry::{list, Place};
 use super::engine::Log;

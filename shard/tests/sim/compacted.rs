@@ -1,8 +1,9 @@
 //! The oracle of compacted partitions: which records must be there, and which may be gone.
 //!
-//! It knows nothing of when compaction runs. A record is where it was appended or nowhere; it may be
-//! gone when a later one that readers see has its key; the mark of a deleted key may be gone when
-//! its time was up, and then all before it that had the key are gone too. The last batch is there.
+//! It knows nothing of when compaction runs. A record is where it was appended or nowhere; it may
+//! be gone when a later one that readers see has its key; the mark of a deleted key may be gone
+//! when its time was up, and then all before it that had the key are gone too. The last batch is
+//! there.
 
 use crate::history::{Partition, Read, Violation};
 use shard::batch::{BatchHeader, Records, HEADER_BYTES};
