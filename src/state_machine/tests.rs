@@ -130,6 +130,7 @@ struct Bench {
     log_start: Cell<i64>,
     next_log_start: Cell<i64>,
     loads: Cell<usize>,
+    pauses: Cell<usize>,
     now_ms: Cell<u64>,
     ids: Cell<u128>,
     wakes: RefCell<Vec<u64>>,
@@ -182,6 +183,7 @@ impl Host<Sum> for Bench {
     }
 
     fn pause(&self) -> Later<()> {
+        self.pauses.set(self.pauses.get() + 1);
         Box::pin(futures_lite::future::yield_now())
     }
 
@@ -384,6 +386,18 @@ fn a_load_starts_again_when_the_partition_no_longer_starts_where_it_did() {
     let shell = Shell::loading(bench.clone() as Rc<dyn Host<Sum>>);
     bench.run();
     assert_eq!(seen(&mut shell.submit(Ask::Get)), Some(Ok(12)));
+}
+
+#[test]
+fn a_load_sleeps_until_what_is_on_its_way_has_come_to_its_end() {
+    let (bench, shell) = shell();
+    let mut adds = shell.submit(Ask::Add(7));
+    drop(shell.submit(Ask::Panic));
+    bench.run();
+    assert_eq!((bench.loads.get(), bench.pauses.get()), (0, 0), "it keeps the core awake");
+    bench.settle(Fate::Committed);
+    assert_eq!(seen(&mut adds), Some(Ok(7)));
+    assert_eq!(seen(&mut shell.submit(Ask::Get)), Some(Ok(7)));
 }
 
 #[test]
