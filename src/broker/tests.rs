@@ -58,6 +58,9 @@ pub struct Tally {
     pub not_opened: u64,
     pub stopped: u64,
     pub refused: u64,
+    /// Requests that found a coordinator that was loaded anew, or made it so.
+    pub loading: u64,
+    pub not_kept: u64,
     pub created: u64,
     pub deleted: u64,
     pub produced: u64,
@@ -78,6 +81,8 @@ impl Tally {
         self.not_opened += other.not_opened;
         self.stopped += other.stopped;
         self.refused += other.refused;
+        self.loading += other.loading;
+        self.not_kept += other.not_kept;
         self.created += other.created;
         self.deleted += other.deleted;
         self.produced += other.produced;
@@ -168,7 +173,8 @@ fn history(seed: u64) -> Tally {
         let (is_faulty, full) =
             if is_last { (false, None) } else { inject(&disk, &mut rng, requests) };
         let window = rng.between(1, 12) as usize;
-        let plan = Plan { seed: rng.number(), requests, window, is_faulty, full };
+        let leaves = !is_last && rng.one_in(4);
+        let plan = Plan { seed: rng.number(), requests, window, is_faulty, leaves, full };
         let outcome;
         (model, outcome) = live(&disk, &shape, model, plan.clone());
         if let Err(Violation(what)) = outcome {
@@ -195,6 +201,9 @@ fn live(disk: &SimDisk, shape: &Shape, mut model: Model, plan: Plan) -> (Model, 
             return (model, ensure(plan.is_faulty, || format!("not opened: {error}")));
         }
     };
+    if open.found.strays > 0 {
+        return (model, broken(format!("{:?}", open.found)));
+    }
     model.tally.copied_frames += open.found.copied_frames;
     model.tally.segments += open.found.segments;
     let (sender, outcome) = mpsc::channel();

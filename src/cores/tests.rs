@@ -524,16 +524,18 @@ fn coordinators_live_with_their_partitions_and_forget_topics_that_go() {
 
 #[test]
 fn a_core_ends_with_a_machine_that_never_gets_any_further() {
+    let (answers, answer) = oneshot::channel::<()>();
     let run = body(|door| async move {
         let held = door.0.clone();
         door.0.spawn(Box::pin(async move {
-            std::future::pending::<()>().await;
+            let _: Result<(), _> = answer.await;
             drop(held);
         }));
         futures_lite::future::yield_now().await;
     });
-    // The threads of the cores' work end when no core is left.
+    // The threads of the cores' work end when no core is left: this would wait for ever.
     on_cores(1, &SimDisk::new(12), LogSettings::default(), run);
+    assert!(answers.is_canceled());
 }
 
 #[test]
@@ -548,8 +550,13 @@ fn a_segment_that_goes_while_it_is_read_is_read_where_its_records_are_now() {
         for _ in 0..10 {
             assert!(all(door.append(vec![item(&door, at, 10_000)], COMMITTED)).await[0].is_ok());
         }
-        // The file is gone at the first try, as when its last batches were carried on.
-        let gone = || faulty.inject(Fault::Fail { op: Op::Open, after: 0, errno: 2 });
+        // The file is gone at the first try and still when it is looked for, as when its last
+        // batches were carried on.
+        let gone = || {
+            for after in [0, 1] {
+                faulty.inject(Fault::Fail { op: Op::Open, after, errno: 2 });
+            }
+        };
         gone();
         let data = door.read(read(at, 0)).await.remove(0).expect("readable");
         assert!(matches!(data.slices[..], [front::Slice::Cold(_)]));

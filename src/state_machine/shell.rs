@@ -127,6 +127,8 @@ pub struct Shell<M: Machine> {
     next_reply: Cell<u64>,
     queue: RefCell<VecDeque<Entry<M>>>,
     is_draining: Cell<bool>,
+    /// A load that waits for the queue to be empty.
+    drained: RefCell<Option<oneshot::Sender<()>>>,
     load_begun: Cell<bool>,
     /// Nobody is kept waiting for anything but a commit.
     is_released: Cell<bool>,
@@ -171,6 +173,7 @@ impl<M: Machine> Shell<M> {
             next_reply: Cell::new(0),
             queue: RefCell::default(),
             is_draining: Cell::new(false),
+            drained: RefCell::default(),
             load_begun: Cell::new(false),
             is_released: Cell::new(false),
         })
@@ -368,6 +371,7 @@ impl<M: Machine> Shell<M> {
             }
         }
         self.is_draining.set(false);
+        drop(self.drained.take());
     }
 
     fn log_failed(&self) {
@@ -408,8 +412,11 @@ impl<M: Machine> Shell<M> {
 
     async fn read_all(&self) -> Result<M, Unloaded> {
         // What is on its way into the log has to be there, or nowhere, before it is read.
-        while self.is_draining.get() {
-            self.host.pause().await;
+        if self.is_draining.get() {
+            let (drained, emptied) = oneshot::channel();
+            self.drained.replace(Some(drained));
+            // Dropped with the last entry.
+            let _ = emptied.await;
         }
         let mut machine = self.host.empty();
         let mut from = None;

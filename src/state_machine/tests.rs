@@ -130,6 +130,7 @@ struct Bench {
     log_start: Cell<i64>,
     next_log_start: Cell<i64>,
     loads: Cell<usize>,
+    pauses: Cell<usize>,
     now_ms: Cell<u64>,
     ids: Cell<u128>,
     wakes: RefCell<Vec<u64>>,
@@ -182,6 +183,7 @@ impl Host<Sum> for Bench {
     }
 
     fn pause(&self) -> Later<()> {
+        self.pauses.set(self.pauses.get() + 1);
         Box::pin(futures_lite::future::yield_now())
     }
 
@@ -387,6 +389,18 @@ fn a_load_starts_again_when_the_partition_no_longer_starts_where_it_did() {
 }
 
 #[test]
+fn a_load_sleeps_until_what_is_on_its_way_has_come_to_its_end() {
+    let (bench, shell) = shell();
+    let mut adds = shell.submit(Ask::Add(7));
+    drop(shell.submit(Ask::Panic));
+    bench.run();
+    assert_eq!((bench.loads.get(), bench.pauses.get()), (0, 0), "it keeps the core awake");
+    bench.settle(Fate::Committed);
+    assert_eq!(seen(&mut adds), Some(Ok(7)));
+    assert_eq!(seen(&mut shell.submit(Ask::Get)), Some(Ok(7)));
+}
+
+#[test]
 fn a_machine_that_does_not_start_is_not_loaded_for_ever() {
     let (bench, shell) = shell();
     drop(shell.submit(Ask::Add(UNSTARTED)));
@@ -408,6 +422,7 @@ fn a_panic_costs_the_soft_state_and_nothing_that_was_kept() {
     assert_eq!(seen(&mut waits), Some(Err(Unavailable::Loading)));
     bench.run();
     assert_eq!(seen(&mut shell.submit(Ask::Get)), Some(Ok(7)));
+    assert_eq!(bench.loads.get(), 1, "its host is told");
     drop(shell.submit(Ask::Poison(PASSED_OVER)));
     bench.settle(Fate::Committed);
     assert_eq!(seen(&mut shell.submit(Ask::Get)), Some(Ok(7)));

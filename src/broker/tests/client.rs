@@ -44,6 +44,8 @@ pub struct Plan {
     pub window: usize,
     /// Something goes wrong in this life, or may.
     pub is_faulty: bool,
+    /// The client goes without waiting for what it asked last, and the broker ends.
+    pub leaves: bool,
     /// Requests during which the disk is full.
     pub full: Option<(u64, u64)>,
 }
@@ -88,6 +90,9 @@ impl Client {
             }
             let asked = within(self.ask_at_random()).await?;
             open.push_back(asked);
+        }
+        if self.plan.leaves {
+            return Ok(());
         }
         while !open.is_empty() {
             self.answered(&mut open).await?;

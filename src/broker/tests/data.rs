@@ -213,8 +213,11 @@ impl Client {
             Slice::Warm(shared) => {
                 let (path, at) = shared.place();
                 let mut bytes = vec![0; shared.len()];
-                self.disk.open(path)?.read_at(at, &mut bytes)?;
-                Ok(bytes)
+                match self.disk.open(path)?.read_at(at, &mut bytes)? {
+                    count if count == bytes.len() => Ok(bytes),
+                    // The segment has been hollowed out.
+                    _ => Err(io::ErrorKind::NotFound.into()),
+                }
             }
             Slice::Cold(bytes) => Ok(bytes.to_vec()),
         }

@@ -8,12 +8,12 @@ use crate::broker::logs::{self, LogsError, Opened};
 use crate::broker::{machine, ServeError};
 use crate::catalog::{Machine, Topic};
 use crate::config::Config;
-use crate::cores::{home, mesh, Core, CoreParts, Door, Lanes, Life, Quiet};
+use crate::cores::{home, mesh, Core, CoreParts, Door, Lanes, Life, Quiet, CATALOG_AT};
 use crate::runtime::{self, Background, Stops};
 use futures_channel::oneshot;
 use shard::disk::sim::SimDisk;
 use shard::disk::Disk;
-use shard::ids::{LeaderEpoch, LogId};
+use shard::ids::{LeaderEpoch, LogId, PartitionKey};
 use shard::log::{Log, LogSettings};
 use std::future::Future;
 use std::path::PathBuf;
@@ -44,6 +44,8 @@ pub type Body = Box<dyn FnOnce(Door) -> Pin<Box<dyn Future<Output = ()>>> + Send
 pub struct Found {
     pub copied_frames: u64,
     pub segments: u64,
+    /// Partitions of topics the catalogue knows nothing of: their records would never go.
+    pub strays: u64,
 }
 
 /// The logs and the catalogue, as the broker has them before its cores start.
@@ -69,7 +71,12 @@ pub fn open(disk: &SimDisk, shape: &Shape) -> Result<Open, ServeError> {
     logs::drop_deleted(&mut opened, &machine);
     logs::refuse_missing(&opened, &machine)?;
     let mut found = Found::default();
-    for Opened { recovered, .. } in &opened {
+    let image = machine.image();
+    for Opened { recovered, log, .. } in &opened {
+        let is_known = |key: &PartitionKey| {
+            *key == CATALOG_AT.key || image.by_id(key.view, key.topic).is_some()
+        };
+        found.strays += log.partitions().filter(|(_, key)| !is_known(key)).count() as u64;
         found.copied_frames += recovered.copied_frames;
         found.segments += recovered.segments as u64;
     }

@@ -83,6 +83,8 @@ impl Client {
     }
 
     fn coordinator_refused(&self, what: &str, why: CoordinatorRefusal) -> Check {
+        self.model.borrow_mut().tally.loading += u64::from(why == CoordinatorRefusal::Loading);
+        self.model.borrow_mut().tally.not_kept += u64::from(why == CoordinatorRefusal::NotKept);
         self.refused(what, &why)
     }
 
