@@ -12,6 +12,9 @@ use std::sync::mpsc::{channel, Receiver};
 use std::time::{Duration, Instant};
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
+/// Ports a broker with an address for each core may take.
+const CORE_PORTS: u16 = 4;
+const TRIES: usize = 100;
 const STOPPED_WITHIN: Duration = Duration::from_secs(30);
 
 /// How to start Basalt.
@@ -48,7 +51,7 @@ impl Starter {
         if !self.binary.exists() {
             return Err(PerfError::NoBroker { path: self.binary.clone() });
         }
-        let (address, http) = (free_address()?, free_address()?);
+        let (address, http) = free_addresses()?;
         let log = self.root.join("broker.log");
         let errors = File::create(&log).map_err(PerfError::file(&log))?;
         let mut command = Command::new(&self.binary);
@@ -86,10 +89,20 @@ fn ready_line(child: &mut Child) -> Receiver<()> {
     receiver
 }
 
-/// An address nobody listens on right now.
-fn free_address() -> Result<String, PerfError> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(PerfError::run("bind"))?;
-    Ok(listener.local_addr().map_err(PerfError::run("bind"))?.to_string())
+/// Two addresses nobody listens on right now; behind the first there is room for the ports of more
+/// cores.
+fn free_addresses() -> Result<(String, String), PerfError> {
+    for _ in 0..TRIES {
+        let first = TcpListener::bind("127.0.0.1:0").map_err(PerfError::run("bind"))?;
+        let port = first.local_addr().map_err(PerfError::run("bind"))?.port();
+        let behind = |core: u16| TcpListener::bind(("127.0.0.1", port.checked_add(core)?)).ok();
+        // Held until the second is found, so that it is none of them.
+        let Some(_held) = (1..CORE_PORTS).map(behind).collect::<Option<Vec<_>>>() else { continue };
+        let http = TcpListener::bind("127.0.0.1:0").map_err(PerfError::run("bind"))?;
+        let http = http.local_addr().map_err(PerfError::run("bind"))?;
+        return Ok((format!("127.0.0.1:{port}"), http.to_string()));
+    }
+    Err(PerfError::Answer(format!("no {CORE_PORTS} free ports in a row in {TRIES} tries")))
 }
 
 impl Broker {

@@ -9,14 +9,16 @@ use crate::wire::{frame, Wire};
 use benches::counters::cpu_seconds;
 use benches::report::{Bar, Report};
 use bytes::Bytes;
+use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
+use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
 use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
 use kafka_protocol::messages::{
-    FindCoordinatorRequest, GroupId, HeartbeatRequest, JoinGroupRequest, OffsetCommitRequest,
-    SyncGroupRequest, TopicName,
+    FetchRequest, FindCoordinatorRequest, GroupId, HeartbeatRequest, JoinGroupRequest,
+    OffsetCommitRequest, OffsetFetchRequest, SyncGroupRequest, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
 use rdkafka::config::ClientConfig;
@@ -29,6 +31,8 @@ pub const COMMIT_VERSION: i16 = 7;
 const JOIN_VERSION: i16 = 3;
 const SYNC_VERSION: i16 = 2;
 const HEARTBEAT_VERSION: i16 = 2;
+const OFFSET_FETCH_VERSION: i16 = 5;
+const FETCH_VERSION: i16 = 4;
 /// What clients do by default.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 /// Turns in which the members' heartbeats of one interval are sent.
@@ -190,12 +194,13 @@ fn beat(all: &mut [Member], interval: Duration) -> Result<usize, PerfError> {
     Ok(all.len())
 }
 
-/// From subscribing to the first record of a new group, and of its second member.
+/// From joining to the first record of a new group, and to the share of its second member: on the
+/// wire, where nothing but the broker takes its time, and as librdkafka's users see it.
 pub fn first_record(at: &Target<'_>) -> Result<Report, PerfError> {
     let mut report = Report::new("first record");
     let address = &at.broker.address;
     open_groups(address)?;
-    let (first, second) = at.with_topic(2, "commit", |topic| {
+    let (bare, first, second) = at.with_topic(2, "commit", |topic| {
         let producer: BaseProducer =
             ClientConfig::new().set("bootstrap.servers", address).create()?;
         for partition in 0..2 {
@@ -203,6 +208,7 @@ pub fn first_record(at: &Target<'_>) -> Result<Report, PerfError> {
             producer.send(record).map_err(|(error, _)| error)?;
         }
         producer.flush(PATIENCE)?;
+        let bare = first_on_the_wire(address, topic)?;
         let group = format!("first-{topic}");
         let started = Instant::now();
         let one = member(address, &group, topic)?;
@@ -214,14 +220,55 @@ pub fn first_record(at: &Target<'_>) -> Result<Report, PerfError> {
             let assigned = one.assignment()?.count() == 1 && two.assignment()?.count() == 1;
             Ok(assigned.then_some(()))
         })?;
-        Ok((first, started.elapsed()))
+        Ok((bare, first, started.elapsed()))
     })?;
-    let case = "a new group, heartbeats every 500 ms";
     let bar = Bar::AtMost(3100.0);
-    report.held((case, "subscribe to first record"), first.as_secs_f64() * 1e3, "ms", bar);
+    let case = "a new group on the wire";
+    report.held((case, "join to first record"), bare.as_secs_f64() * 1e3, "ms", bar);
+    let case = "a new group of librdkafka, heartbeats every 500 ms";
+    report.row(case, "subscribe to first record", first.as_secs_f64() * 1e3, "ms");
     let bar = Bar::AtMost(1000.0);
     report.held((case, "second member: to its share"), second.as_secs_f64() * 1e3, "ms", bar);
     Ok(report)
+}
+
+/// From the JoinGroup of a new group's first member to a fetch's first record.
+fn first_on_the_wire(address: &str, topic: &str) -> Result<Duration, PerfError> {
+    let group = format!("bare-{topic}");
+    let mut wire = Wire::to(address)?;
+    let started = Instant::now();
+    let joined = wire.ask(JOIN_VERSION, &join(&group))?;
+    refuse_error("JoinGroup", joined.error_code)?;
+    let assignment = SyncGroupRequestAssignment::default()
+        .with_member_id(joined.member_id.clone())
+        .with_assignment(Bytes::from_static(b"assigned"));
+    let sync = SyncGroupRequest::default()
+        .with_group_id(GroupId(text(&group)))
+        .with_generation_id(joined.generation_id)
+        .with_member_id(joined.member_id)
+        .with_assignments(vec![assignment]);
+    refuse_error("SyncGroup", wire.ask(SYNC_VERSION, &sync)?.error_code)?;
+    let wanted = OffsetFetchRequestTopic::default()
+        .with_name(TopicName(text(topic)))
+        .with_partition_indexes(vec![0]);
+    let offsets = OffsetFetchRequest::default()
+        .with_group_id(GroupId(text(&group)))
+        .with_topics(Some(vec![wanted]));
+    refuse_error("OffsetFetch", wire.ask(OFFSET_FETCH_VERSION, &offsets)?.error_code)?;
+    let partition = FetchPartition::default().with_partition_max_bytes(1 << 20);
+    let wanted =
+        FetchTopic::default().with_topic(TopicName(text(topic))).with_partitions(vec![partition]);
+    let fetch = FetchRequest::default()
+        .with_max_wait_ms(500)
+        .with_min_bytes(1)
+        .with_max_bytes(1 << 20)
+        .with_topics(vec![wanted]);
+    let answer = wire.ask(FETCH_VERSION, &fetch)?;
+    let records = answer.responses.iter().flat_map(|topic| &topic.partitions);
+    match records.filter_map(|partition| partition.records.as_ref()).any(|r| !r.is_empty()) {
+        true => Ok(started.elapsed()),
+        false => Err(PerfError::Answer("the first fetch brought no record".to_string())),
+    }
 }
 
 fn member(address: &str, group: &str, topic: &str) -> Result<BaseConsumer, PerfError> {
