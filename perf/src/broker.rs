@@ -8,13 +8,16 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{channel, Receiver};
 use std::time::{Duration, Instant};
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// Ports a broker with an address for each core may take.
 const CORE_PORTS: u16 = 4;
-const TRIES: usize = 100;
+/// Where ports are looked for.
+const FIRST_PORT: u16 = 20_000;
+const PORTS: u16 = 10_000;
 const STOPPED_WITHIN: Duration = Duration::from_secs(30);
 
 /// How to start Basalt.
@@ -90,19 +93,19 @@ fn ready_line(child: &mut Child) -> Receiver<()> {
 }
 
 /// Two addresses nobody listens on right now; behind the first there is room for the ports of more
-/// cores.
+/// cores. Below the ports the system gives to clients, of which thousands may just have been used.
 fn free_addresses() -> Result<(String, String), PerfError> {
-    for _ in 0..TRIES {
-        let first = TcpListener::bind("127.0.0.1:0").map_err(PerfError::run("bind"))?;
-        let port = first.local_addr().map_err(PerfError::run("bind"))?.port();
-        let behind = |core: u16| TcpListener::bind(("127.0.0.1", port.checked_add(core)?)).ok();
-        // Held until the second is found, so that it is none of them.
-        let Some(_held) = (1..CORE_PORTS).map(behind).collect::<Option<Vec<_>>>() else { continue };
-        let http = TcpListener::bind("127.0.0.1:0").map_err(PerfError::run("bind"))?;
-        let http = http.local_addr().map_err(PerfError::run("bind"))?;
-        return Ok((format!("127.0.0.1:{port}"), http.to_string()));
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let begin = std::process::id() as u16 % PORTS;
+    for _ in 0..PORTS / (CORE_PORTS + 1) {
+        let taken = TAKEN.fetch_add(CORE_PORTS + 1, Ordering::Relaxed);
+        let port = FIRST_PORT + begin.wrapping_add(taken) % PORTS;
+        if (port..=port + CORE_PORTS).all(is_free) {
+            return Ok((format!("127.0.0.1:{port}"), format!("127.0.0.1:{}", port + CORE_PORTS)));
+        }
     }
-    Err(PerfError::Answer(format!("no {CORE_PORTS} free ports in a row in {TRIES} tries")))
+    Err(PerfError::Answer(format!("no {CORE_PORTS} free ports in a row")))
 }
 
 impl Broker {
