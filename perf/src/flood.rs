@@ -17,20 +17,20 @@ use std::time::{Duration, Instant};
 const KEYS: usize = 100;
 const TOPIC: &str = "flood";
 /// Commits of each group on their way at a time.
-const PIPELINED: u64 = 50;
+const PIPELINED: u64 = 10;
 const FETCH_VERSION: i16 = 5;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Commits `commits` times over 100 keys, kills the broker and starts it again.
-pub fn flood(starter: &Starter, commits: u64) -> Result<Report, PerfError> {
+pub fn flood(starter: &Starter, commits: u64, rate: u64) -> Result<Report, PerfError> {
     let mut report = Report::new("flood");
-    let case = format!("{commits} commits over {KEYS} keys");
+    let case = format!("{commits} commits over {KEYS} keys, {rate} a second at most");
     let data = starter.data_dir()?;
     let broker = starter.start(data.path())?;
     Topics::at(&broker.address)?.create(TOPIC, KEYS as i32, &[])?;
     open_groups(&broker.address)?;
     let started = Instant::now();
-    let largest = commit_all(&broker, data.path(), commits)?;
+    let largest = commit_all(&broker, data.path(), commits, rate)?;
     report.row(&case, "rate", commits as f64 / started.elapsed().as_secs_f64(), "1/s");
     report.row(&case, "log at its largest", largest as f64 / 1e6, "MB");
     broker.kill();
@@ -52,13 +52,14 @@ pub fn flood(starter: &Starter, commits: u64) -> Result<Report, PerfError> {
 }
 
 /// Returns the most bytes the data directory came to.
-fn commit_all(broker: &Broker, data: &Path, commits: u64) -> Result<u64, PerfError> {
+fn commit_all(broker: &Broker, data: &Path, commits: u64, rate: u64) -> Result<u64, PerfError> {
     let mut wires = Vec::with_capacity(KEYS);
     for number in 0..KEYS {
         let request = commit(TOPIC, number)?;
         wires.push((Wire::to(&broker.address)?, request.repeat(PIPELINED as usize)));
     }
     let (mut done, mut largest, mut looked) = (0, 0, Instant::now());
+    let started = Instant::now();
     while done < commits {
         for (wire, requests) in &mut wires {
             wire.send(requests)?;
@@ -73,6 +74,8 @@ fn commit_all(broker: &Broker, data: &Path, commits: u64) -> Result<u64, PerfErr
             }
         }
         done += PIPELINED * KEYS as u64;
+        let due = Duration::from_secs_f64(done as f64 / rate.max(1) as f64);
+        std::thread::sleep(due.saturating_sub(started.elapsed()));
         if looked.elapsed() > Duration::from_secs(1) {
             looked = Instant::now();
             largest = largest.max(size_of(data)?);

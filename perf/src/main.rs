@@ -72,6 +72,9 @@ struct Cli {
     /// Commits of the flood.
     #[arg(long, default_value_t = 10_000_000)]
     commits: u64,
+    /// Of them a second, at most.
+    #[arg(long, default_value_t = 40_000)]
+    commit_rate: u64,
     /// Connections that do nothing.
     #[arg(long, default_value_t = 5_000)]
     connections: usize,
@@ -171,7 +174,7 @@ fn own_broker(cli: &Cli, tool: &tool::Tool) -> Result<Report, PerfError> {
         }
     }
     if wanted(cli, Case::Flood) {
-        report.merge(flood::flood(&starter, cli.commits)?)?;
+        report.merge(flood::flood(&starter, cli.commits, cli.commit_rate)?)?;
     }
     for _ in 0..cli.rounds {
         if wanted(cli, Case::IdleConnections) {

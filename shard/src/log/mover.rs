@@ -30,7 +30,7 @@ const SLICE_BYTES: u64 = 128 << 10;
 const SLICE_ITEMS: usize = 128;
 /// Partitions looked up in one tick.
 const SLICE_PARTITIONS: usize = 256;
-/// How often the segments are looked at. µs.
+/// How long after a look that found nothing to do there is another. µs.
 const LOOK_EVERY_US: u64 = 20_000;
 
 /// What the work on the log's space came to since it was opened.
@@ -118,9 +118,13 @@ impl Mover {
         self.task = Task::None;
     }
 
-    /// Compacted partitions are to be looked at.
+    /// Compacted partitions are to be looked at: after those whose turn it still is, so that the
+    /// first ones, which may always have something to clean, do not keep the last ones from it.
     pub fn seek_cleaning(&mut self) {
-        self.clean_from = Some(DenseId(0));
+        match self.clean_from {
+            Some(_) => self.clean_again = true,
+            None => self.clean_from = Some(DenseId(0)),
+        }
     }
 }
 
@@ -148,14 +152,13 @@ impl Log {
         if !waited || !self.mover.placed.is_empty() {
             return;
         }
-        self.mover.looked_us = now.mono_us;
         self.mover.clean_first = !self.mover.clean_first;
-        let clean_first = self.mover.clean_first;
-        if clean_first && self.look_for_cleaning(now) {
-            return;
-        }
-        if !self.look_for_segment() && !clean_first {
-            self.look_for_cleaning(now);
+        let found = match self.mover.clean_first {
+            true => self.look_for_cleaning(now) || self.look_for_segment(),
+            false => self.look_for_segment() || self.look_for_cleaning(now),
+        };
+        if !found {
+            self.mover.looked_us = now.mono_us;
         }
     }
 

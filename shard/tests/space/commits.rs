@@ -69,6 +69,38 @@ fn commits_over_a_hundred_keys_keep_a_bounded_log_and_the_last_of_each() {
 }
 
 #[test]
+fn partitions_that_always_have_something_to_clean_leave_the_others_their_turn() {
+    const PARTITIONS: u128 = 12;
+    let folder = tempfile::tempdir().unwrap();
+    let settings = LogSettings {
+        segment_bytes_min: SEGMENT_BYTES,
+        segment_bytes_max: SEGMENT_BYTES,
+        ..LogSettings::default()
+    };
+    let offsets = PartitionSettings {
+        flush: Flush::Commit,
+        internal: true,
+        compaction: Some(Compaction::default()),
+        ..kept_for_ever()
+    };
+    let now = Now { wall: Timestamp(START_MS), mono_us: 1 };
+    let mut driven = Driven::open(folder.path(), 1, settings, now);
+    let ids: Vec<_> = (1..=PARTITIONS).map(|n| driven.log.attach(key(n), offsets)).collect();
+    for round in 0..8_000 {
+        for &id in &ids {
+            let batch = batch(Some(b"a key"), Some(b"a value"), driven.now.wall);
+            driven.append(id, &batch);
+        }
+        if round % 40 == 0 {
+            // Enough for some of the partitions, not for all, before there is more for the first.
+            (0..30).for_each(|_| driven.turn());
+        }
+    }
+    let left: Vec<usize> = ids.iter().map(|id| driven.read(*id).len()).collect();
+    assert!(left.iter().all(|batches| *batches < 6_000), "{left:?}");
+}
+
+#[test]
 fn what_coordinators_write_seals_a_segment_long_before_it_is_full() {
     for (internal, segments) in [(true, 4), (false, 1)] {
         let folder = tempfile::tempdir().unwrap();
