@@ -5,7 +5,7 @@
 //! never writes one. What is damaged stays where it is: carrying it would make it look whole.
 
 use super::chain::read_whole;
-use super::clean::{Keys, Pass};
+use super::clean::{is_kept_whole, Keys, Pass};
 use super::directory::{Directory, IndexError};
 use super::frame::{decode_side, sum_is_right, FrameHeader, Kind, FRAME_HEADER_BYTES};
 use super::header::{index_name, segment_name};
@@ -52,6 +52,8 @@ pub(super) struct Load {
     pub sources: VecDeque<Source>,
     /// None: everything is carried as it is.
     pub pass: Option<Arc<Pass>>,
+    /// A batch before this was kept whole: what deletes records in it has to stay too.
+    marks_stay: bool,
     /// Read already and nothing left of it; the next item stands for it too.
     gone: Option<Gone>,
     /// What was read so far.
@@ -190,12 +192,12 @@ impl Window {
 
 impl Load {
     pub fn new(places: Vec<Place>, sources: VecDeque<Source>, pass: Option<Arc<Pass>>) -> Load {
-        Load { places, sources, pass, gone: None, read_bytes: 0 }
+        Load { places, sources, pass, marks_stay: false, gone: None, read_bytes: 0 }
     }
 
     /// Reads the next items. Blocks. Runs that have been read to their end leave `sources`.
     pub fn run(&mut self, disk: &dyn Disk, dir: &Path) -> Result<Vec<Item>, CarryError> {
-        let Load { places, sources, pass, gone, read_bytes } = self;
+        let Load { places, sources, pass, marks_stay, gone, read_bytes } = self;
         let mut reader = Reader { disk, dir, places, opened: None, expander: Expander::default() };
         let mut made = Made { items: Vec::new(), gone: gone.take(), bytes: 0 };
         let mut read = 0;
@@ -214,7 +216,7 @@ impl Load {
             for entry in left.by_ref() {
                 let weight = (u64::from(entry.batch_bytes), entry.frame_bytes());
                 read += weight.0;
-                match reader.carry(source, entry, pass.as_deref())? {
+                match reader.carry(source, entry, pass.as_deref(), marks_stay)? {
                     Some(item) => made.item(source, Item { source_bytes: weight, ..item }),
                     None => made.nothing(source, entry.end(), weight),
                 }
@@ -369,6 +371,7 @@ impl<'a> Reader<'a> {
         source: &Source,
         entry: &BatchEntry,
         pass: Option<&Pass>,
+        marks_stay: &mut bool,
     ) -> Result<Option<Item>, CarryError> {
         let mut batch = self.read(source, entry)?;
         let kind = match (source.run.kind, pass) {
@@ -377,7 +380,7 @@ impl<'a> Reader<'a> {
         };
         if let Some(pass) = pass {
             let body = self.body(source, &batch)?;
-            match pass.clean(&batch.header, &body, &mut self.expander) {
+            match pass.clean((&batch.header, &body), *marks_stay, &mut self.expander) {
                 Ok(Rest::Nothing) if entry.end() < pass.log_end => return Ok(None),
                 Ok(Rest::Nothing) => {
                     batch = Batch {
@@ -390,8 +393,10 @@ impl<'a> Reader<'a> {
                 Ok(Rest::Some(header, rest)) if batch.side.is_none() => {
                     batch = Batch { header, rest, ..batch };
                 }
-                Ok(Rest::Some(..) | Rest::Same) => {}
+                Ok(Rest::Some(..)) => *marks_stay = true,
+                Ok(Rest::Same) => *marks_stay |= is_kept_whole(&batch.header),
                 Err(error) => {
+                    *marks_stay = true;
                     let (segment, at) = (source.run.segment, entry.frame_start());
                     tracing::warn!(%segment, at, %error, "a batch is not compacted");
                 }

@@ -11,7 +11,8 @@
 //! records cannot see yet, and what is younger than the least lag, by the broker's clock.
 //!
 //! Gaps: batches of transactions and control batches stay as they are and hide nothing, for it is
-//! not known here which were aborted. A batch in a file of its own stays or goes as a whole.
+//! not known here which were aborted. A batch in a file of its own stays or goes as a whole. The
+//! marks behind a batch that is kept whole stay as long as it, or what they deleted would be back.
 //! `lag_max_ms` begins when a segment is sealed.
 
 use super::settings::Compaction;
@@ -109,17 +110,17 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// What is left of a batch.
+    /// What is left of a batch. With `marks_stay`, marks of deleted keys are not among what goes.
     pub fn clean(
         &self,
-        header: &BatchHeader,
-        body: &[u8],
+        (header, body): (&BatchHeader, &[u8]),
+        marks_stay: bool,
         expander: &mut Expander,
     ) -> Result<Rest, BatchError> {
         if is_kept_whole(header) {
             return Ok(Rest::Same);
         }
-        let marks_go = header.horizon().is_some_and(|horizon| horizon <= self.now);
+        let marks_go = !marks_stay && header.horizon().is_some_and(|horizon| horizon <= self.now);
         let horizon = Timestamp(self.now.0.saturating_add(self.delete_retention_ms));
         let keep = |seen: &Keyed<'_>| {
             let Some(key) = seen.key else { return false };
@@ -130,7 +131,8 @@ impl Pass {
     }
 }
 
-fn is_kept_whole(header: &BatchHeader) -> bool {
+/// Whether nothing may go of a batch.
+pub fn is_kept_whole(header: &BatchHeader) -> bool {
     header.attributes.is_control() || header.attributes.is_transactional()
 }
 

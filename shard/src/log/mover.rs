@@ -86,8 +86,6 @@ pub(super) struct Mover {
     pub clean_from: Option<DenseId>,
     /// And from the first again after that.
     pub clean_again: bool,
-    /// Cleaning is looked for before relocation.
-    clean_first: bool,
     pub meter: Meter,
     looked_us: u64,
     pub counts: SpaceCounts,
@@ -102,7 +100,6 @@ impl Mover {
             compacted: BTreeSet::new(),
             clean_from: None,
             clean_again: false,
-            clean_first: true,
             meter: Meter::new(now_us),
             looked_us: now_us,
             counts: SpaceCounts::default(),
@@ -152,11 +149,9 @@ impl Log {
         if !waited || !self.mover.placed.is_empty() {
             return;
         }
-        self.mover.clean_first = !self.mover.clean_first;
-        let found = match self.mover.clean_first {
-            true => self.look_for_cleaning(now) || self.look_for_segment(),
-            false => self.look_for_segment() || self.look_for_cleaning(now),
-        };
+        // What compaction drops need not be carried: a segment has its turn when all compacted
+        // partitions have had theirs.
+        let found = self.look_for_cleaning(now) || self.look_for_segment();
         if !found {
             self.mover.looked_us = now.mono_us;
         }

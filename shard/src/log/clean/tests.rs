@@ -71,16 +71,19 @@ fn the_last_record_of_each_key_stays_and_a_mark_until_its_horizon() {
     keys.add(&new.0, &new.1, &mut expander).unwrap();
     assert_eq!((keys.until, keys.is_full), (Offset(13), false));
     let mut pass = Pass { keys, now: Timestamp(100), delete_retention_ms: 50, log_end: Offset(13) };
-    assert_eq!(left(&pass.clean(&old.0, &old.1, &mut expander).unwrap(), &old), [2]);
-    let rest = pass.clean(&new.0, &new.1, &mut expander).unwrap();
+    assert_eq!(left(&pass.clean((&old.0, &old.1), false, &mut expander).unwrap(), &old), [2]);
+    let rest = pass.clean((&new.0, &new.1), false, &mut expander).unwrap();
     assert_eq!(left(&rest, &new), [11, 12]);
     let Rest::Some(header, body) = rest else { panic!("{rest:?}") };
     assert_eq!(header.horizon(), Some(Timestamp(150)));
     for (now, expect) in [(149, &[11, 12][..]), (150, &[12])] {
         pass.now = Timestamp(now);
-        let rest = pass.clean(&header, &body, &mut expander).unwrap();
+        let rest = pass.clean((&header, &body), false, &mut expander).unwrap();
         assert_eq!(left(&rest, &(header.clone(), body.clone())), expect);
     }
+    // Behind a batch that is kept whole, with a record of the key perhaps.
+    let rest = pass.clean((&header, &body), true, &mut expander).unwrap();
+    assert_eq!(left(&rest, &(header.clone(), body.clone())), [11, 12]);
 }
 
 #[test]
