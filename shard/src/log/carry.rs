@@ -393,8 +393,10 @@ impl<'a> Reader<'a> {
                 Ok(Rest::Some(header, rest)) if batch.side.is_none() => {
                     batch = Batch { header, rest, ..batch };
                 }
-                Ok(Rest::Some(..)) => *marks_stay = true,
-                Ok(Rest::Same) => *marks_stay |= is_kept_whole(&batch.header),
+                // Of a batch in a file of its own an earlier compaction may have left too much.
+                Ok(Rest::Some(..) | Rest::Same) => {
+                    *marks_stay |= batch.side.is_some() || is_kept_whole(&batch.header);
+                }
                 Err(error) => {
                     *marks_stay = true;
                     let (segment, at) = (source.run.segment, entry.frame_start());
