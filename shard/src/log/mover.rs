@@ -88,6 +88,8 @@ pub(super) struct Mover {
     pub clean_again: bool,
     pub meter: Meter,
     looked_us: u64,
+    /// Compactions before a segment has its turn.
+    cleanings_first: u64,
     pub counts: SpaceCounts,
 }
 
@@ -102,6 +104,7 @@ impl Mover {
             clean_again: false,
             meter: Meter::new(now_us),
             looked_us: now_us,
+            cleanings_first: 1,
             counts: SpaceCounts::default(),
         }
     }
@@ -149,9 +152,18 @@ impl Log {
         if !waited || !self.mover.placed.is_empty() {
             return;
         }
-        // What compaction drops need not be carried: a segment has its turn when all compacted
-        // partitions have had theirs.
-        let found = self.look_for_cleaning(now) || self.look_for_segment();
+        // What compaction drops need not be carried: a segment has its turn when nothing is to be
+        // cleaned, or after some compactions. Not always the same number of them: what it moves
+        // cannot be cleaned at once, and that should not hit the same partition each time.
+        let found = if self.mover.cleanings_first == 0 {
+            self.mover.cleanings_first = 1 + self.mover.counts.cleanings * 5 % 13;
+            self.look_for_segment() || self.look_for_cleaning(now)
+        } else if self.look_for_cleaning(now) {
+            self.mover.cleanings_first -= 1;
+            true
+        } else {
+            self.mover.clean_from.is_none() && self.look_for_segment()
+        };
         if !found {
             self.mover.looked_us = now.mono_us;
         }
