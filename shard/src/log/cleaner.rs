@@ -5,6 +5,8 @@
 //! (`carry`) and stored at the tail in slices (`mover`) like what is relocated, in the order of its
 //! offsets: after a crash the front of a partition is cleaned and the rest is as it was, so that a
 //! mark of a deleted key is never gone before what it deleted.
+//!
+//! Gap: nobody is held back when more is written than compaction gets through; the log grows then.
 
 use super::carry::{CarryError, Load, Place, Source};
 use super::clean::{is_due, Keys, Pass};
