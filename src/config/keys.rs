@@ -209,7 +209,7 @@ topic_partitions_max: i32 = "topic.partitions.max", count(1, 1_000_000), "100_00
 
 ["Topic defaults"]
 log_cleanup_policy: Cleanup = "log.cleanup.policy", Kind::Choices(Cleanup::NAMES), "delete", Live,
-    "What happens to old records. compact requires keys already, but does not remove records yet.";
+    "What happens to old records. delete: they go by age and size. compact: each key's last stays.";
 log_retention_ms: Option<i64> = "log.retention.ms", millis(-1, NO_END), "7d", Live,
     "How long records are kept. -1: for ever.";
 log_retention_bytes: Option<i64> = "log.retention.bytes", bytes(-1, NO_END), "-1", Live,
