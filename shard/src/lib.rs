@@ -1,4 +1,4 @@
-//! Basalt's storage engine: the log of a core, its partitions and, later, their tables.
+//! Basalt's storage engine: the log of a core, its partitions and their tables.
 //!
 //! The engine is driven from outside: time comes in, work goes out as jobs that a caller runs on
 //! threads of its own. It knows no sockets, requests, Kafka error codes, async runtime or clock,
@@ -9,3 +9,4 @@ pub mod disk;
 pub mod ids;
 pub mod log;
 pub mod partition;
+pub mod table;
