@@ -9,9 +9,13 @@
 //! names is durable before the version is; what a reader's version names stays readable as long as
 //! it holds the version.
 
+pub mod cache;
 mod error;
 pub mod file;
+pub mod rebatch;
 pub mod rows;
+#[cfg(test)]
+mod samples;
 pub mod schema;
 mod version;
 
