@@ -70,7 +70,7 @@ impl TableRead {
     ) -> Result<Bytes, ColdError> {
         let mut batches: Vec<Bytes> = Vec::new();
         let mut bytes = 0;
-        for (at, PartAt { file, .. }) in self.parts.iter().enumerate() {
+        for (at, PartAt { file, part }) in self.parts.iter().enumerate() {
             let want = Want {
                 partition: self.partition,
                 from,
@@ -81,11 +81,15 @@ impl TableRead {
             if read.is_empty() {
                 break;
             }
-            if is_without_records(&read) && at + 1 < self.parts.len() {
+            let (end, records) = summed_up(&read);
+            if records == 0 && end >= part.end && at + 1 < self.parts.len() {
                 continue;
             }
             bytes += read.len();
             batches.push(read);
+            if end < part.end {
+                break;
+            }
         }
         Ok(match batches.len() {
             1 => batches.remove(0),
@@ -94,10 +98,15 @@ impl TableRead {
     }
 }
 
-/// Whether the bytes are one batch that only covers offsets.
-fn is_without_records(bytes: &[u8]) -> bool {
-    let batch = BatchHeader::split(bytes);
-    batch.is_ok_and(|(header, _, rest)| header.record_count == 0 && rest.is_empty())
+/// Where batches end, and how many records are in them.
+fn summed_up(mut bytes: &[u8]) -> (Offset, i64) {
+    let (mut end, mut records) = (Offset(0), 0);
+    while let Ok((header, _, rest)) = BatchHeader::split(bytes) {
+        end = header.end_offset();
+        records += i64::from(header.record_count);
+        bytes = rest;
+    }
+    (end, records)
 }
 
 /// A part in which a record may be found by its time.
