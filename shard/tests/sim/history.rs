@@ -195,7 +195,10 @@ impl Partition {
         let found: Vec<Row> = rows(&read.bytes).into_iter().filter(within).collect();
         match found == expected && (same_epoch || found.is_empty()) && end > at {
             true => Ok(end),
-            false => { eprintln!("DBG at {at} end {end} hdr {header:?} same_epoch {same_epoch} found {:?} expected {:?}", found.iter().map(|r| (r.0, r.1.clone(), r.2.as_ref().map(|v| v.len()), r.3)).collect::<Vec<_>>(), expected.iter().map(|r| (r.0, r.1.clone(), r.2.as_ref().map(|v| v.len()), r.3)).collect::<Vec<_>>()); Err(changed) }
+            false => {
+                eprintln!("DBG at {at} end {end} hdr {header:?} same_epoch {same_epoch} found {:?} expected {:?}", found.iter().map(|r| (r.0, r.1.clone(), r.2.as_ref().map(|v| v.len()), r.3)).collect::<Vec<_>>(), expected.iter().map(|r| (r.0, r.1.clone(), r.2.as_ref().map(|v| v.len()), r.3)).collect::<Vec<_>>());
+                Err(changed)
+            }
         }
     }
 
