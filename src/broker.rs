@@ -105,7 +105,8 @@ pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), S
     for _ in 0..threads.cores {
         up.recv().map_err(|_| ServeError::NotUp)?;
     }
-    announce(&config, &bound, &threads);
+    let http_at = http.as_ref().and_then(|http| http.address());
+    announce(&config, &bound, &threads, Services { http: http_at, pg: None });
     watch_folios(&config);
 
     let stop = stops.wait();
@@ -281,13 +282,25 @@ fn watch_folios(config: &Config) {
     }
 }
 
-fn announce(config: &Config, bound: &[SocketAddr], threads: &Threads) {
+/// Where the services that are not Kafka's listen.
+struct Services {
+    http: Option<SocketAddr>,
+    pg: Option<SocketAddr>,
+}
+
+fn announce(config: &Config, bound: &[SocketAddr], threads: &Threads, services: Services) {
     let port = bound.first().map_or(0, SocketAddr::port);
     let listening: HostPort = config.listen.with_port(port);
+    let shown = |at: &Option<HostPort>, bound: Option<SocketAddr>| {
+        Some(at.as_ref()?.with_port(bound?.port()))
+    };
+    let (http, pg) = (shown(&config.http, services.http), shown(&config.pg, services.pg));
     let kernel = preflight::kernel_release();
     let facts = Facts {
         config,
         listening: &listening,
+        http: http.as_ref(),
+        pg: pg.as_ref(),
         cores: threads.cores,
         pinned: threads.pinned,
         kernel: &kernel,
