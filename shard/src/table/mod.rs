@@ -15,7 +15,7 @@ mod plan;
 mod store;
 mod version;
 
-pub use manifest::{Damage, Edit, Expired, Manifest, ManifestError};
-pub use plan::{columnarise_due, Due, Pending, TableSettings};
+pub use manifest::{Damage as ManifestDamage, Edit, Expired, Manifest, ManifestError};
+pub use plan::{columnarise_due, retention, Due, Kept, Pending, TableSettings};
 pub use store::{list_tables, remove_table, table_dir, StoreError};
 pub use version::{file_path, Compacted, FileFacts, FileId, Part, PartAt, TableFile, Version};
