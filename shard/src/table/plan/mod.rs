@@ -8,7 +8,7 @@ mod retention;
 
 pub use retention::{retention, Kept};
 
-pub(super) use neighbours::{before, in_order, is_contiguous, small_neighbours};
+pub(super) use neighbours::{before, small_neighbours};
 
 use crate::ids::{Offset, Timestamp};
 
