@@ -7,6 +7,7 @@
 use crate::history::{Batch, Ended, Read, Violation};
 use crate::machine::{Machine, Plant, Shape, Tally};
 use crate::reader;
+use crate::tables;
 use crate::{for_seeds, number};
 use shard::disk::sim::{Fault, Rng, SimDisk, PAGE_BYTES, SECTOR_BYTES};
 use shard::disk::{Disk, Entry, MapFile, MapWriter, ReadFile, Space, WriteFile};
@@ -299,6 +300,11 @@ fn salvage(machine: &mut Machine) -> Result<(), Violation> {
         let opened = Log::open(Arc::new(machine.disk.clone()), spec, 1, machine.now);
         let (mut log, _) =
             opened.map_err(|error| Violation::Refused { error: error.to_string() })?;
+        for (key, version) in &machine.tables {
+            if let Some(id) = log.find(key) {
+                log.set_table(id, version.clone());
+            }
+        }
         for &key in &slot.keys {
             let partition = &machine.history.partitions[&key];
             let id = log.attach(key, partition.settings);
@@ -309,8 +315,9 @@ fn salvage(machine: &mut Machine) -> Result<(), Violation> {
             if partition.settings.compaction.is_some() {
                 continue;
             }
-            let appended =
-                |read: &Read| partition.batches.iter().any(|batch| batch.bytes == read.bytes);
+            let appended = |read: &Read| {
+                read.from_table || partition.batches.iter().any(|b| b.bytes == read.bytes)
+            };
             if let Some(read) = batches.iter().find(|read| !appended(read)) {
                 let base = read.bytes.first_chunk().map_or(-1, |base| i64::from_be_bytes(*base));
                 return Err(Violation::Changed { key, base: Offset(base) });
@@ -322,10 +329,13 @@ fn salvage(machine: &mut Machine) -> Result<(), Violation> {
         machine.disk = machine.disk.kill();
         let spec = LogSpec { salvage: false, ..slot.spec.clone() };
         let again = Log::open(Arc::new(machine.disk.clone()), spec, 2, machine.now);
-        let (_, recovered) =
+        let (mut log, _) =
             again.map_err(|error| Violation::Refused { error: error.to_string() })?;
-        if let Some((id, range)) = recovered.missing.first() {
-            return Err(Violation::Refused { error: format!("{id:?} is without {range:?} again") });
+        tables::tell(&machine.tables, &mut log)?;
+        let missing = |(id, _)| log.missing(id).into_iter().next();
+        let found = log.partitions().find_map(missing);
+        if let Some(range) = found {
+            return Err(Violation::Refused { error: format!("it is without {range:?} again") });
         }
     }
     Ok(())
