@@ -61,6 +61,20 @@ pub fn open(
     })
 }
 
+/// The versions of all tables in a data directory whose catalogue need not be readable, by topic.
+pub fn all_versions(disk: &dyn Disk, data: &Path) -> Result<Vec<Arc<Version>>, TablesError> {
+    let mut manifests = Vec::new();
+    for topic in list_tables(disk, data)? {
+        let open = Manifest::open(disk, &table_dir(data, topic), topic);
+        let (manifest, _) = open.map_err(|source| {
+            let name = "of an unknown name".to_string();
+            TablesError::Open { name, topic, source }
+        })?;
+        manifests.push(manifest);
+    }
+    Ok(versions(&manifests))
+}
+
 /// Opens tables as long as there are any to do.
 fn open_some(
     disk: &dyn Disk,

@@ -1,9 +1,10 @@
 //! A log whose tables keep up: what is hot is bounded, and everything is read all the same.
 
 use crate::driven::{batch, kept_for_ever, key, Driven, START_MS};
+use shard::batch::BatchHeader;
 use shard::disk::RealDisk;
 use shard::ids::{DenseId, Offset, Timestamp};
-use shard::log::{LogSettings, Now, PartitionSettings, TimeTarget, Until};
+use shard::log::{ColdError, LogSettings, Now, PartitionSettings, TimeTarget, Until};
 use shard::table::file::{Covered, FileWriter};
 use shard::table::rows::RowsBuilder;
 use shard::table::{file_path, FileId, TableFile, Version};
@@ -148,4 +149,40 @@ fn retention_counts_what_is_in_the_table_alone() {
     let left = driven.check_whole(id);
     assert_eq!(left, Offset(6_000));
     assert_eq!(start_under(&mut driven, None, Some(0)), 6_000);
+}
+
+#[test]
+fn an_open_feed_outlives_its_segments_and_another_says_that_they_have_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let now = Now { wall: Timestamp(START_MS), mono_us: 1 };
+    let mut driven = Driven::open(folder.path(), 1, settings(), now);
+    let id = driven.log.attach(key(1), kept_for_ever());
+    for _ in 0..6_000 {
+        driven.append(id, &batch(None, Some(&[b'v'; 300]), now.wall));
+    }
+    driven.pass(6_000);
+    let feed = |until, bytes_max| driven.log.feed(id, Offset(0), Offset(until), bytes_max).unwrap();
+    let (early, late) = (feed(6_000, u64::MAX), feed(6_000, u64::MAX));
+    assert_eq!((early.until, feed(1_000, u64::MAX).until), (Offset(6_000), Offset(1_000)));
+    let small = feed(6_000, 10_000);
+    assert!(small.bytes >= 10_000 && small.until < Offset(1_500), "{small:?}");
+    let mut early = early.open(&RealDisk).unwrap();
+    let newest = driven.log.end().segment;
+    driven.log.raise_log_start(id, Offset(6_000), driven.now).unwrap();
+    for _ in 0..10 {
+        driven.pass(6_000);
+    }
+    assert!(driven.log.size().0 <= 2 && driven.log.end().segment >= newest);
+    assert!(matches!(late.open(&RealDisk), Err(ColdError::Removed)));
+    assert!(driven.log.feed(id, Offset(0), Offset(6_000), u64::MAX).is_none());
+    let mut next = 0;
+    while let Some(batches) = early.next(100_000).unwrap() {
+        for (time, bytes) in batches {
+            let (header, body, rest) = BatchHeader::split(&bytes).unwrap();
+            assert!(rest.is_empty() && header.crc_with(body) == header.crc);
+            assert!(header.base_offset == Offset(next) && time >= now.wall);
+            next = header.end_offset().0;
+        }
+    }
+    assert_eq!(next, 6_000);
 }
