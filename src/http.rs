@@ -41,6 +41,13 @@ pub fn serve(address: SocketAddr, boards: Vec<Board>) -> Result<Serving, HttpErr
     Ok(Serving { server, thread: Some(thread) })
 }
 
+impl Serving {
+    /// The address bound, with its real port.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.server.server_addr().to_ip()
+    }
+}
+
 impl Drop for Serving {
     fn drop(&mut self) {
         self.server.unblock();
@@ -94,7 +101,7 @@ mod tests {
         board.put(Snapshot { core: 0, connections: 12, ..Snapshot::default() });
         let serving = serve("127.0.0.1:0".parse().expect("address"), vec![board]);
         let serving = serving.expect("a free port");
-        let address = serving.server.server_addr().to_string();
+        let address = serving.address().expect("an address").to_string();
         let text = stats(&address).expect("answered");
         assert!(text.contains("basalt_connections{core=\"0\"} 12\n"), "{text}");
     }
