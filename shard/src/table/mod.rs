@@ -17,6 +17,7 @@ pub mod rows;
 #[cfg(test)]
 mod samples;
 pub mod schema;
+pub mod seek;
 mod version;
 
 pub use error::{Damage, TableError};
