@@ -40,6 +40,8 @@ pub struct Log {
     pub(super) retention: Retention,
     pub(super) mover: Mover,
     pub(super) purge: Purge,
+    /// Partitions appended to since they were asked for, each once.
+    pub(super) fresh: Vec<DenseId>,
     pub(super) jobs: Vec<Job>,
     pub(super) random: u64,
     pub(super) sides: Arc<super::side::Sides>,
@@ -58,6 +60,10 @@ impl Log {
         if let Some(id) = self.partitions.find(&key) {
             let partition = self.partitions.get_mut(id).expect("found by its key");
             partition.settings = settings;
+            let waits = partition.table_end() < partition.log_end() && !settings.internal;
+            if waits && !std::mem::replace(&mut partition.fresh, true) {
+                self.fresh.push(id);
+            }
             self.note_compaction(id, &settings);
             return id;
         }
@@ -280,6 +286,12 @@ impl Log {
         let flush = partition.settings.flush;
         let waits = flush == Flush::Commit;
         let touched = std::mem::replace(&mut partition.touched, true);
+        if !partition.settings.internal {
+            partition.arrivals.note(base_offset, now.wall);
+            if !std::mem::replace(&mut partition.fresh, true) {
+                self.fresh.push(id);
+            }
+        }
         self.open.live.runs += u32::from(new_run);
         self.open.live.bytes += entry.frame_bytes();
         self.mover.meter.appended(entry.frame_bytes());

@@ -21,6 +21,7 @@ mod commit;
 mod directory;
 mod effect;
 mod engine;
+mod feed;
 mod frame;
 mod header;
 mod index;
@@ -40,13 +41,16 @@ mod seek;
 mod segments;
 mod settings;
 mod side;
+mod tables;
 mod tail;
 mod upkeep;
+mod whole;
 mod write;
 
 pub use carry::CarryError;
 pub use chain::OpenError;
 pub use engine::Log;
+pub use feed::{Fed, Feed, OpenFeed};
 pub use frame::{Carried, FrameHeader, Kind, FRAME_HEADER_BYTES, PAGE_BYTES};
 pub use header::{
     parse_segment_name, segment_name, HeaderError, Predecessor, SegmentHeader, FRAMES_START,
@@ -63,5 +67,6 @@ pub use scan::{Frame, Scanner};
 pub use seek::{Found, TimeSeek, TimeTarget};
 pub use settings::{Compaction, Flush, LogSettings, LogSpec, PartitionSettings};
 pub use side::{SideBatch, SideError, Sides};
+pub use tables::{Pending, TableEnds};
 #[cfg(test)]
 mod tests;

@@ -464,12 +464,13 @@ impl Log {
     }
 
     /// Accepts that records are missing: a salvage says so in the log, so that the next start
-    /// finds nothing wrong.
-    pub(super) fn fill_holes(&mut self, now: Now) {
+    /// finds nothing wrong. The log has been told of all tables before.
+    pub fn accept_missing(&mut self, now: Now) {
         let ids: Vec<DenseId> = self.partitions.iter().map(|(id, _)| id).collect();
         for id in ids {
             let holes = self.partitions.get(id).map_or(Vec::new(), |partition| partition.holes());
             for (from, end) in holes {
+                tracing::warn!(%id, %from, %end, "records are missing");
                 if let Err(error) = self.make_room(id, GAP_BYTES, true, now) {
                     tracing::error!(%error, %id, %from, %end, "missing records are not noted");
                     continue;

@@ -286,7 +286,7 @@ impl Entries {
     }
 }
 
-fn as_cold(error: IndexError) -> ColdError {
+pub(super) fn as_cold(error: IndexError) -> ColdError {
     match error {
         IndexError::Io(error) => ColdError::Io(error),
         IndexError::Damaged => ColdError::Damaged(0),

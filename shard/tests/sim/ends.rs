@@ -189,10 +189,12 @@ impl Machine {
                 return Err(Violation::Stranger { key });
             }
         }
-        let missing = |(id, _): &(_, _)| log.offsets(*id).is_some();
-        if let Some((id, from)) = recovered.missing.iter().find(|missing_of| missing(missing_of)) {
+        if let Some((id, missing)) = log.partitions().find_map(|(id, _)| {
+            let missing = log.missing(id);
+            (!missing.is_empty()).then_some((id, missing))
+        }) {
             // The log cannot know whether the topic was deleted; what owns it refuses.
-            return Err(Violation::Refused { error: format!("{id:?} starts at {from}") });
+            return Err(Violation::Refused { error: format!("{id:?} is without {missing:?}") });
         }
         let mut ids = BTreeMap::new();
         for &key in &slot.keys {

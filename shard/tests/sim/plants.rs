@@ -304,6 +304,7 @@ fn salvage(machine: &mut Machine) -> Result<(), Violation> {
                 return Err(Violation::Changed { key, base: Offset(base) });
             }
         }
+        log.accept_missing(machine.now);
         rest(&mut log, machine.now);
         drop(log);
         machine.disk = machine.disk.kill();
@@ -311,8 +312,8 @@ fn salvage(machine: &mut Machine) -> Result<(), Violation> {
         let again = Log::open(Arc::new(machine.disk.clone()), spec, 2, machine.now);
         let (_, recovered) =
             again.map_err(|error| Violation::Refused { error: error.to_string() })?;
-        if let Some((id, from)) = recovered.missing.first() {
-            return Err(Violation::Refused { error: format!("{id:?} starts at {from} again") });
+        if let Some((id, range)) = recovered.missing.first() {
+            return Err(Violation::Refused { error: format!("{id:?} is without {range:?} again") });
         }
     }
     Ok(())
