@@ -25,8 +25,10 @@ mod life;
 mod machines;
 mod mesh;
 mod notify;
+mod routes;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 mod watch;
 
 pub use catalog::CATALOG_AT;

@@ -6,7 +6,6 @@
 //! Parquet reader, cut into pieces so that several threads can read one.
 
 use super::admission::Taken;
-use super::boundary;
 use super::files::{Files, Readers, TablePiece};
 use super::slice::{Slice, SliceOf};
 use super::snapshots::{PartitionSnapshot, SnapshotError, Snapshots, TopicSnapshot};
@@ -148,7 +147,7 @@ fn pieces(snapshot: &TopicSnapshot, files: &Arc<Files>) -> Vec<Piece> {
         if is_whole(file, &partitions) {
             cut(file, &mut pieces);
         } else {
-            let slices = boundary::slices(file, &partitions, files).into_iter();
+            let slices = visible(file, &partitions, files).into_iter();
             pieces.extend(slices.map(|slice| piece_of(slice, file.facts.rows())));
         }
     }
@@ -179,6 +178,24 @@ fn is_whole(file: &TableFile, partitions: &BTreeMap<i32, &PartitionSnapshot>) ->
                 .get(&part.partition)
                 .is_some_and(|seen| part.first >= seen.log_start && part.end <= seen.hot_from)
     })
+}
+
+/// What is to be seen of a file that is not wholly so.
+fn visible(
+    file: &Arc<TableFile>,
+    partitions: &BTreeMap<i32, &PartitionSnapshot>,
+    files: &Arc<Files>,
+) -> Vec<Slice> {
+    let mut slices = Vec::new();
+    for part in file.facts.parts.iter().filter(|part| part.rows > 0) {
+        let Some(seen) = partitions.get(&part.partition) else { continue };
+        let (from, end) = (part.first.max(seen.log_start), part.end.min(seen.hot_from));
+        if from < end {
+            let of = SliceOf::File(file.clone(), files.clone());
+            slices.push(Slice { partition: part.partition, from, end, of });
+        }
+    }
+    slices
 }
 
 fn cut(file: &Arc<TableFile>, pieces: &mut Vec<Piece>) {

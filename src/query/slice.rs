@@ -1,9 +1,12 @@
-//! Rows that are in no whole Parquet file: batches of the log, made into columns as they are read.
+//! Rows that are no whole Parquet file: batches of the log, and files below whose log start rows
+//! have gone.
 //!
-//! A slice reads front to back, a block at a time, on a query thread. Blocks whose batch headers say
-//! that no row of them can be wanted are dropped before they are decompressed, with the very
-//! pruning DataFusion does on files; a sort for the newest rows narrows that while it runs.
+//! A slice reads front to back, a block at a time, on a query thread. Batches are made into columns
+//! as they are read; blocks whose batch headers say that no row of them can be wanted are dropped
+//! before they are decompressed, with the very pruning DataFusion does on files; a sort for the
+//! newest rows narrows that while it runs.
 
+use super::files::{self, Files};
 use super::snapshots::{Hot, RawBatch, RawBatches, RawError};
 use super::source::Reading;
 use super::statistics;
@@ -13,21 +16,41 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::projection::Projector;
 use shard::batch::BatchHeader;
 use shard::ids::Offset;
+use shard::table::file::{RowsReader, Scan};
 use shard::table::rows::{RowsBuilder, RowsError};
 use shard::table::schema::visible_columns;
+use shard::table::TableFile;
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
 /// What is read and made into columns in one go.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// A stretch of a partition that comes out of batches.
+/// A stretch of a partition.
 #[derive(Clone)]
 pub struct Slice {
     pub partition: i32,
     pub from: Offset,
     pub end: Offset,
-    pub hot: Arc<dyn Hot>,
+    pub of: SliceOf,
+}
+
+/// What a stretch is read from.
+#[derive(Clone)]
+pub enum SliceOf {
+    Batches(Arc<dyn Hot>),
+    File(Arc<TableFile>, Arc<Files>),
+}
+
+impl Slice {
+    /// What reading it reads, about.
+    pub fn bytes(&self) -> u64 {
+        match &self.of {
+            SliceOf::Batches(hot) => hot.bytes(),
+            SliceOf::File(file, _) => file.facts.bytes,
+        }
+    }
 }
 
 impl fmt::Debug for Slice {
@@ -38,36 +61,73 @@ impl fmt::Debug for Slice {
 
 /// The rows of a slice, block by block.
 pub struct SliceRows {
-    slice: Slice,
+    blocks: Blocks,
     reading: Arc<Reading>,
     projector: Projector,
-    batches: Box<dyn RawBatches>,
-    builder: RowsBuilder,
     /// Made and not yet handed out, all of one block.
     block: Option<RecordBatch>,
+}
+
+enum Blocks {
+    Batches(Box<FromBatches>),
+    File(RowsReader),
+}
+
+/// Batches on their way to being columns.
+struct FromBatches {
+    slice: Slice,
+    batches: Box<dyn RawBatches>,
+    builder: RowsBuilder,
     /// Batches that did not fit into the columns of the last block.
-    left: std::collections::VecDeque<RawBatch>,
+    left: VecDeque<RawBatch>,
 }
 
 impl SliceRows {
     pub fn open(slice: &Slice, reading: Arc<Reading>) -> Result<SliceRows> {
-        let batches = slice.hot.open().map_err(|error| unreadable(slice, error))?;
-        let mut builder = RowsBuilder::new();
-        builder.window(slice.from, slice.end);
+        let blocks = match &slice.of {
+            SliceOf::Batches(hot) => {
+                let batches = hot.open().map_err(|error| unreadable(slice, error))?;
+                let mut builder = RowsBuilder::new();
+                builder.window(slice.from, slice.end);
+                let (slice, left) = (slice.clone(), VecDeque::new());
+                Blocks::Batches(Box::new(FromBatches { slice, batches, builder, left }))
+            }
+            SliceOf::File(file, files) => {
+                let scan = Scan {
+                    partition: slice.partition,
+                    from: slice.from,
+                    until: slice.end,
+                    columns: (0..visible_columns()).collect(),
+                    batch_rows: reading.batch_rows,
+                };
+                let reader = files.reader(file).map_err(files::failed)?;
+                Blocks::File(reader.read(&scan).map_err(files::failed)?)
+            }
+        };
         let projector = reading.projection.make_projector(&reading.schema)?;
-        let (block, left) = (None, std::collections::VecDeque::new());
-        let slice = slice.clone();
-        Ok(SliceRows { slice, reading, projector, batches, builder, block, left })
+        Ok(SliceRows { blocks, reading, projector, block: None })
     }
 
     /// The next block with rows in it.
     fn advance(&mut self) -> Result<Option<RecordBatch>> {
+        let block = match &mut self.blocks {
+            Blocks::Batches(batches) => batches.next(&self.reading)?,
+            Blocks::File(rows) => rows.next().transpose().map_err(files::failed)?,
+        };
+        let Some(block) = block else { return Ok(None) };
+        let visible: Vec<usize> = (0..visible_columns()).collect();
+        Ok(Some(block.project(&visible)?.with_schema(self.reading.schema.clone())?))
+    }
+}
+
+impl FromBatches {
+    fn next(&mut self, reading: &Reading) -> Result<Option<RecordBatch>> {
         loop {
             if self.left.is_empty() {
                 let read = self.batches.next(BLOCK_BYTES);
                 let read = read.map_err(|error| unreadable(&self.slice, error))?;
                 let Some(batches) = read else { return Ok(None) };
-                if self.reading.prunes(&block_facts(self.slice.partition, &batches)?)? {
+                if reading.prunes(&block_facts(self.slice.partition, &batches)?)? {
                     continue;
                 }
                 self.left = batches.into();
@@ -81,9 +141,7 @@ impl SliceRows {
             }
             let rows = self.builder.finish().map_err(|error| defective(&self.slice, error))?;
             if rows.num_rows() > 0 {
-                let visible: Vec<usize> = (0..visible_columns()).collect();
-                let visible = rows.project(&visible)?.with_schema(self.reading.schema.clone())?;
-                return Ok(Some(visible));
+                return Ok(Some(rows));
             }
         }
     }
@@ -100,8 +158,7 @@ impl Iterator for SliceRows {
                 Err(error) => return Some(Err(error)),
             },
         };
-        let most = self.reading.batch_rows.max(1);
-        let now = block.num_rows().min(most);
+        let now = block.num_rows().min(self.reading.batch_rows.max(1));
         if now < block.num_rows() {
             self.block = Some(block.slice(now, block.num_rows() - now));
         }
@@ -116,7 +173,8 @@ fn block_facts(partition: i32, batches: &[RawBatch]) -> Result<PartitionedFile> 
         let header = BatchHeader::parse(batch).map_err(|error| {
             DataFusionError::Execution(format!("partition {partition}: a batch: {error}"))
         })?;
-        facts.cover(header.base_offset, header.last_offset());
+        let last = header.base_offset.0.saturating_add(i64::from(header.last_offset_delta));
+        facts.cover(header.base_offset, Offset(last));
     }
     Ok(PartitionedFile::new("block", 0).with_statistics(Arc::new(facts.statistics())))
 }

@@ -76,6 +76,18 @@ impl Disk for BlindToPadding {
         self.0.list(dir)
     }
 
+    fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.0.list_dirs(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.0.sync_dir(dir)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.0.remove_dir(dir)
+    }
+
     fn create_map(&self, path: &Path, bytes: u64) -> io::Result<MapWriter> {
         self.0.create_map(path, bytes)
     }
