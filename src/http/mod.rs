@@ -15,6 +15,8 @@
 mod client;
 #[cfg(feature = "sql")]
 mod sql;
+#[cfg(feature = "sql")]
+pub mod terminal;
 
 pub use client::stats;
 #[cfg(feature = "sql")]

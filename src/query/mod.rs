@@ -12,6 +12,8 @@ mod files;
 mod functions;
 mod guard;
 mod limits;
+mod live;
+pub mod pg;
 mod provider;
 pub mod results;
 mod slice;
@@ -23,6 +25,7 @@ mod tests;
 
 pub use guard::Refused;
 pub use limits::{Exceeded, Settings};
+pub use live::Live;
 
 use admission::Admission;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -124,6 +127,7 @@ impl Engine {
             let topics = catalog::catalog(view.topics.clone(), files.clone())?;
             base.register_catalog(&view.name, topics);
         }
+        pg::add_catalog(&base, &first)?;
         base.register_udf(functions::utf8());
         datafusion_functions_json::register_all(&mut base)?;
         let views = views.into_iter().map(|view| view.name).collect();

@@ -36,6 +36,7 @@ const BETWEEN_BYTES: u64 = 4 << 10;
 pub type Fed = (Timestamp, Bytes);
 
 /// Batches of a partition that are to be read. Holds no file yet.
+#[derive(Clone)]
 pub struct Feed {
     pub key: PartitionKey,
     /// The first batch may begin before it.
@@ -50,6 +51,7 @@ pub struct Feed {
 }
 
 /// A stretch of one segment.
+#[derive(Clone)]
 struct Piece {
     segment: SegmentNumber,
     epoch: u64,
@@ -61,6 +63,7 @@ struct Piece {
 }
 
 /// Where the entries of a stretch come from.
+#[derive(Clone)]
 enum Known {
     Copied(Vec<BatchEntry>),
     Shared(Arc<SegmentIndex>),
