@@ -19,7 +19,6 @@ use shard::ids::{LeaderEpoch, Offset};
 use shard::log::{ReadPlan, SideBatch, TimeSeek};
 use shard::table::Version;
 use std::sync::Arc;
-use uuid::Uuid;
 
 pub type AppendAnswer = Result<Appended, AppendRefusal>;
 pub type ReadAnswer = Result<ReadPlan, PartitionRefusal>;
@@ -120,7 +119,7 @@ pub enum Ask {
     },
     /// To the keeper of a table: everything committed is to be in files.
     Freshen {
-        topic: Uuid,
+        topic: Arc<Topic>,
         reply: Sender<Result<Arc<Version>, GateError>>,
     },
     /// From core 0, when the catalogue has changed.

@@ -15,6 +15,7 @@ use super::front::{
     AppendRefusal, AppendWait, PartitionAt, PartitionRefusal, ReadRequest, TimeItem, Touched,
     WatchItem,
 };
+use super::gate::Shown;
 use super::groups::Coordinator;
 use super::host::{Host, Request};
 use super::jobs::{Lanes, ToHome};
@@ -22,6 +23,7 @@ use super::machines::Wakes;
 use super::mesh::Links;
 use super::notify::Notify;
 use super::routes::Route;
+use super::tables::{TableParts, Tables};
 use super::watch::Watcher;
 use crate::catalog::{CatalogImage, Machine, Topic};
 use crate::coordinator::GroupLimits;
@@ -68,6 +70,9 @@ pub struct CoreParts {
     /// Where the logs are, for reads of the broker's own.
     pub disk: Arc<dyn Disk>,
     pub group_limits: Arc<GroupLimits>,
+    pub tables: TableParts,
+    /// Shows threads that are no cores what the catalogue holds.
+    pub shown: Shown,
 }
 
 pub struct Core {
@@ -85,6 +90,8 @@ pub struct Core {
     pub(super) group_limits: Arc<GroupLimits>,
     /// Wakes the machines of this core.
     pub(super) wakes: Wakes,
+    pub(super) tables: Tables,
+    pub(super) shown: Shown,
     pub(super) disk: Arc<dyn Disk>,
     pub(super) lanes: Lanes,
     pub(super) home: ToHome,
@@ -109,6 +116,7 @@ impl Core {
     /// `catalog` for core 0 alone.
     pub fn new(parts: CoreParts, catalog: Option<Machine>) -> Rc<Core> {
         let hosts = parts.logs.into_iter().map(|(id, log)| RefCell::new(Host::new(id, log)));
+        let tables = Tables::new(parts.tables, &parts.image);
         let core = Core {
             id: parts.id,
             cores: parts.cores,
@@ -121,6 +129,8 @@ impl Core {
             groups: RefCell::default(),
             group_limits: parts.group_limits,
             wakes: Wakes::default(),
+            tables,
+            shown: parts.shown,
             disk: parts.disk,
             lanes: parts.lanes,
             home: parts.home,
@@ -204,6 +214,11 @@ impl Core {
             Ask::Connection { parcel, reply } => drop(reply.send(self.arrivals.take(parcel))),
             Ask::Catalog { command, reply } => self.serve_catalog(command, reply),
             Ask::Groups { items, reply } => self.serve_groups(items, reply),
+            Ask::Hot { topic, reply } => drop(reply.send(self.hot(&topic))),
+            Ask::Share { ask, reply } => drop(reply.send(self.share(&ask))),
+            Ask::News { items } => self.hear(items),
+            Ask::Table { version } => self.adopt_table(version),
+            Ask::Freshen { topic, reply } => self.freshen(&topic, reply),
             Ask::Image { change, reply } => {
                 self.adopt(change);
                 let _ = reply.send(());

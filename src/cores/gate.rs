@@ -17,6 +17,7 @@ use super::core::Core;
 use super::front::PartitionAt;
 use crate::catalog::{CatalogImage, Topic};
 use futures_channel::{mpsc, oneshot};
+use futures_lite::StreamExt;
 use shard::ids::Offset;
 use shard::log::Feed;
 use shard::table::{table_dir, Version};
@@ -103,21 +104,22 @@ impl Shown {
 
 /// A core's end of the gate, on its way to its thread.
 #[derive(Debug)]
-pub struct GateEnd {
-    pub(super) asks: mpsc::UnboundedReceiver<Ask>,
-    pub(super) shown: Shown,
-}
+pub struct GateEnd(mpsc::UnboundedReceiver<Ask>);
 
-/// A gate to so many cores of a broker with this data directory.
+/// A gate to so many cores of a broker with this data directory, and the cores' ends of it.
 pub fn gate(cores: usize, image: Arc<CatalogImage>, data: &Path) -> (Gate, Vec<GateEnd>) {
     let image = Shown(Arc::new(Mutex::new(image)));
-    let (cores, asks): (Vec<_>, Vec<_>) = (0..cores).map(|_| mpsc::unbounded()).unzip();
-    let end = |asks| GateEnd { asks, shown: image.clone() };
-    let ends = asks.into_iter().map(end).collect();
-    (Gate(Arc::new(Shared { cores, image, data: data.to_path_buf() })), ends)
+    let (cores, ends): (Vec<_>, Vec<_>) = (0..cores).map(|_| mpsc::unbounded()).unzip();
+    let data = data.to_path_buf();
+    (Gate(Arc::new(Shared { cores, image, data })), ends.into_iter().map(GateEnd).collect())
 }
 
 impl Gate {
+    /// Where core 0 shows what the catalogue holds.
+    pub fn shown(&self) -> Shown {
+        self.0.image.clone()
+    }
+
     /// The topics as every core sees them.
     pub fn image(&self) -> Arc<CatalogImage> {
         self.0.image.get()
@@ -154,11 +156,11 @@ impl Gate {
     /// has it. Askers within a second of one another share the work: it may be that much behind.
     pub fn freshen(
         &self,
-        topic: &Topic,
+        topic: &Arc<Topic>,
     ) -> impl Future<Output = Result<Arc<Version>, GateError>> + Send + 'static {
         let keeper = keeper(topic, self.0.cores.len());
-        let id = topic.id;
-        let answer = self.ask(keeper, |reply| Ask::Freshen { topic: id, reply });
+        let topic = topic.clone();
+        let answer = self.ask(keeper, |reply| Ask::Freshen { topic, reply });
         async move { answer.await.unwrap_or(Err(GateError::Stopping)) }
     }
 
@@ -178,7 +180,7 @@ impl Gate {
 }
 
 /// The core that keeps a topic's table: the owner of partition 0.
-pub(super) fn keeper(topic: &Topic, cores: usize) -> usize {
+pub fn keeper(topic: &Topic, cores: usize) -> usize {
     topic.logs.first().map_or(0, |log| log.0 as usize % cores)
 }
 
@@ -237,8 +239,7 @@ impl Core {
 }
 
 /// Serves what comes through the gate, for as long as the core runs.
-pub(super) async fn serve(core: Rc<Core>, mut asks: mpsc::UnboundedReceiver<Ask>) {
-    use futures_lite::StreamExt;
+pub(super) async fn serve(core: Rc<Core>, GateEnd(mut asks): GateEnd) {
     while let Some(ask) = asks.next().await {
         core.serve(ask);
     }

@@ -47,6 +47,9 @@ impl Core {
         };
         let host = self.hosts.iter().position(|host| host.borrow().id == log)?;
         let id = self.hosts[host].borrow_mut().log.attach(at.key, settings);
+        if let Some(version) = self.tables.version(at.key.topic) {
+            self.hosts[host].borrow_mut().set_table(id, version);
+        }
         let route = Route { host, id };
         self.routes.borrow_mut().insert(at.key, route);
         Some(route)
@@ -61,10 +64,12 @@ impl Core {
             self.close_coordinators(&topic);
             for partition in 0..topic.partitions() {
                 let route = self.routes.borrow_mut().remove(&topic.key(partition));
-                if let Some(Route { host, id }) = route {
-                    self.hosts[host].borrow_mut().detach(id);
+                if let Some(at) = route {
+                    self.hosts[at.host].borrow_mut().detach(at.id);
+                    self.tables.backlog.borrow_mut().forget(at);
                 }
             }
+            self.drop_table(&topic);
             for host in &self.hosts {
                 let mut host = host.borrow_mut();
                 if topic.logs.contains(&host.id) {

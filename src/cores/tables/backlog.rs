@@ -11,6 +11,7 @@ use crate::cores::core::Core;
 use crate::cores::gate::keeper;
 use crate::cores::routes::Route;
 use rustc_hash::{FxHashMap, FxHashSet};
+use shard::ids::Offset;
 use shard::log::Pending;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -20,10 +21,14 @@ const PRESSED_PERCENT: u64 = 50;
 /// As many of the largest at a time.
 const PRESSED_PARTITIONS: usize = 8;
 
+/// The most an append is held back.
+const THROTTLE_MS_MAX: u32 = 1_000;
+
 /// What waits of one partition.
 #[derive(Clone, Copy, Debug)]
 pub struct News {
     pub pending: Pending,
+    pub log_start: Offset,
     /// The log needs the space it takes.
     pub wants_room: bool,
 }
@@ -64,7 +69,8 @@ impl Backlog {
 
     /// The partitions of which most waits.
     fn largest(&self) -> Vec<Route> {
-        let mut all: Vec<(u64, Route)> = self.waiting.iter().map(|(at, bytes)| (*bytes, *at)).collect();
+        let mut all: Vec<(u64, Route)> =
+            self.waiting.iter().map(|(at, bytes)| (*bytes, *at)).collect();
         let count = PRESSED_PARTITIONS.min(all.len());
         if count < all.len() {
             all.select_nth_unstable_by(count, |one, other| other.0.cmp(&one.0));
@@ -89,20 +95,20 @@ impl Core {
             if !hosted.is_failed() {
                 let route = |id| Route { host, id };
                 look.extend(hosted.log.take_fresh().into_iter().map(route));
-                pressed.extend(hosted.log.wants_room().into_iter().map(route));
             }
         }
         look.extend(&pressed);
         let mut news: BTreeMap<usize, Vec<News>> = BTreeMap::new();
         let image = self.image();
         for at in look {
-            let Some(pending) = self.look_at(at) else { continue };
-            if let Some(topic) = image.by_id(pending.key.view, pending.key.topic) {
+            let Some((pending, log_start)) = self.look_at(at) else { continue };
+            if let Some(topic) = image.of_any_view(pending.key.topic) {
                 let wants_room = pressed.contains(&at);
                 let items = news.entry(keeper(topic, self.cores())).or_default();
-                items.push(News { pending, wants_room });
+                items.push(News { pending, log_start, wants_room });
             }
         }
+        self.tables.throttle.tell(self.id(), self.throttle_due_ms());
         for (core, items) in news {
             match core == self.id() {
                 true => self.hear(items),
@@ -111,18 +117,27 @@ impl Core {
         }
     }
 
+    /// How long producers of this core are to be held back: the longer the more waits, a second at
+    /// twice what may.
+    fn throttle_due_ms(&self) -> u32 {
+        let bytes_max = self.tables.rules.backlog_bytes_max;
+        let over = self.tables.backlog.borrow().bytes().saturating_sub(bytes_max);
+        let ms = u128::from(over) * u128::from(THROTTLE_MS_MAX) / u128::from(bytes_max.max(1));
+        u32::try_from(ms).map_or(THROTTLE_MS_MAX, |ms| ms.min(THROTTLE_MS_MAX))
+    }
+
     /// What waits of one partition; notes it.
-    fn look_at(&self, at: Route) -> Option<Pending> {
+    fn look_at(&self, at: Route) -> Option<(Pending, Offset)> {
         let host = self.hosts.get(at.host)?.borrow();
         let pending = host.log.pending(at.id).filter(|_| !host.is_failed())?;
-        let end = host.log.offsets(at.id)?.log_end;
+        let offsets = host.log.offsets(at.id)?;
         let mut backlog = self.tables.backlog.borrow_mut();
         backlog.note(at, pending.bytes);
-        if pending.until < end {
+        if pending.until < offsets.log_end {
             // Not decided or not durable: nothing will tell when it is.
             backlog.look_again(at);
         }
-        Some(pending)
+        Some((pending, offsets.log_start))
     }
 
     /// Takes what a core tells of partitions whose tables this one keeps.
@@ -131,7 +146,7 @@ impl Core {
         let mut keeper = self.tables.keeper.borrow_mut();
         for news in items {
             let key = news.pending.key;
-            if let Some(topic) = image.by_id(key.view, key.topic) {
+            if let Some(topic) = image.of_any_view(key.topic) {
                 keeper.hear(topic, news, self.now().wall);
             }
         }

@@ -67,6 +67,16 @@ struct Kept {
     asked_ms: Option<u64>,
 }
 
+/// What became of a table whose topic is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// There is none here.
+    NotKept,
+    Idle,
+    /// Its files are being written: to be removed when that has ended.
+    InRound,
+}
+
 /// How a round ended.
 #[derive(Debug)]
 pub enum Ended {
@@ -124,7 +134,7 @@ impl Keeper {
         self.kept.entry(topic.id).or_insert_with(|| Kept {
             topic: topic.clone(),
             manifest: None,
-            version: Arc::new(Version { topic: topic.id, ..Version::default() }),
+            version: super::empty(topic.id),
             waiting: BTreeMap::new(),
             wants_room: false,
             upkeep_at: None,
@@ -141,22 +151,19 @@ impl Keeper {
         let pending = news.pending;
         let partition = pending.key.partition;
         let kept = self.kept(topic);
+        let first = kept.version.parts(partition).first();
+        if first.is_some_and(|first| first.part.end <= news.log_start) {
+            kept.upkeep_at = Some(now);
+        }
         let from = kept.version.table_end(partition).unwrap_or(Offset(0)).max(pending.from);
         if pending.until <= from {
             kept.waiting.remove(&partition);
             return;
         }
         kept.wants_room |= news.wants_room;
-        let oldest_append = pending.since.unwrap_or(now);
+        let since = Some(pending.since.unwrap_or(now));
         let (until, bytes) = (pending.until, pending.bytes);
-        kept.waiting.insert(partition, Pending { partition, from, until, bytes, oldest_append });
-    }
-
-    /// Log starts have passed files of a table.
-    pub fn starts_rose(&mut self, topic: Uuid, now: Timestamp) {
-        if let Some(kept) = self.kept.get_mut(&topic) {
-            kept.upkeep_at = Some(now);
-        }
+        kept.waiting.insert(partition, Pending { partition, from, until, bytes, since });
     }
 
     /// Somebody wants everything in files.
@@ -177,13 +184,16 @@ impl Keeper {
         kept.askers.push(Asker { reply, is_heard: false, target: None });
     }
 
-    /// The topic is gone. Says whether its table is in a round.
-    pub fn remove(&mut self, topic: Uuid) -> bool {
-        let Some(kept) = self.kept.remove(&topic) else { return false };
+    /// The topic is gone.
+    pub fn remove(&mut self, topic: Uuid) -> Removed {
+        let Some(kept) = self.kept.remove(&topic) else { return Removed::NotKept };
         for asker in kept.askers {
             let _ = asker.reply.send(Err(GateError::Unknown));
         }
-        kept.in_round
+        match kept.in_round {
+            true => Removed::InRound,
+            false => Removed::Idle,
+        }
     }
 
     /// Begins a round, of the table that needs one most.
@@ -273,7 +283,7 @@ impl Kept {
     }
 
     fn oldest(&self) -> Option<Timestamp> {
-        self.waiting.values().map(|waiting| waiting.oldest_append).min()
+        self.waiting.values().filter_map(|waiting| waiting.since).min()
     }
 
     /// Takes what a round has written, and answers those who have waited for no more than that.

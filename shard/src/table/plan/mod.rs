@@ -3,6 +3,13 @@
 //! Nothing here touches a disk or a clock. The core that keeps a table asks; the answers are jobs
 //! (`columnarise`, `merge`, `compact`) that a worker runs and an edit of the manifest ends.
 
+mod neighbours;
+mod retention;
+
+pub use retention::{retention, Kept};
+
+pub(super) use neighbours::{before, small_neighbours};
+
 use crate::ids::{Offset, Timestamp};
 
 /// How a table is kept.
@@ -43,7 +50,7 @@ pub struct Pending {
     /// What the batches between take.
     pub bytes: u64,
     /// The broker's clock at the first append among them.
-    pub oldest_append: Timestamp,
+    pub since: Option<Timestamp>,
 }
 
 /// When rows are to become a file.
@@ -59,7 +66,7 @@ pub enum Due {
 /// When the pending rows of a topic are to become a file.
 pub fn columnarise_due(pending: &[Pending], settings: &TableSettings, now: Timestamp) -> Due {
     let waiting = || pending.iter().filter(|pending| pending.from < pending.until);
-    let Some(oldest) = waiting().map(|pending| pending.oldest_append).min() else {
+    let Some(oldest) = waiting().map(|pending| pending.since.unwrap_or(now)).min() else {
         return Due::Never;
     };
     let bytes = waiting().fold(0u64, |sum, pending| sum.saturating_add(pending.bytes));
@@ -83,7 +90,7 @@ mod tests {
             from: Offset(from),
             until: Offset(until),
             bytes,
-            oldest_append: Timestamp(oldest),
+            since: Some(Timestamp(oldest)),
         };
         let check = |pending: &[Pending], expect| {
             assert_eq!(columnarise_due(pending, &settings, Timestamp(1000)), expect);
