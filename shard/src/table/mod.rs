@@ -9,6 +9,11 @@
 //! names is durable before the version is; what a reader's version names stays readable as long as
 //! it holds the version.
 
+mod error;
+pub mod file;
+pub mod rows;
+pub mod schema;
 mod version;
 
-pub use version::{FileFacts, FileId, Part, PartAt, TableFile, Version};
+pub use error::{Damage, TableError};
+pub use version::{file_path, FileFacts, FileId, Part, PartAt, TableFile, Version};
