@@ -80,11 +80,7 @@ fn lies_behind(file: &TableFile, before: &Positions) -> bool {
     file.facts.parts.iter().all(|part| part.first >= end(before, part.partition))
 }
 
-fn operation(
-    removed: &[Listed],
-    rewritten: &[&Arc<TableFile>],
-    before: &Positions,
-) -> Operation {
+fn operation(removed: &[Listed], rewritten: &[&Arc<TableFile>], before: &Positions) -> Operation {
     if rewritten.is_empty() {
         return Operation::Delete;
     }
@@ -139,7 +135,11 @@ mod tests {
     }
 
     /// Each change as its operation, the files it removes and the files it adds.
-    fn check(before: Vec<Arc<TableFile>>, now: Vec<Arc<TableFile>>, expect: &[(&str, &[u64], &[u64])]) {
+    fn check(
+        before: Vec<Arc<TableFile>>,
+        now: Vec<Arc<TableFile>>,
+        expect: &[(&str, &[u64], &[u64])],
+    ) {
         let before = version(before);
         let changes = between(&listed(&before), &positions(&before), &version(now));
         let said: Vec<(&str, Vec<u64>, Vec<u64>)> = changes
@@ -169,8 +169,7 @@ mod tests {
         check(vec![a()], vec![a(), b()], &[("append", &[], &[2])]);
         check(vec![a(), b()], vec![a(), b()], &[]);
         check(vec![a(), b()], vec![ab()], &[("replace", &[1, 2], &[3])]);
-        let both: &[(&str, &[u64], &[u64])] =
-            &[("replace", &[1, 2], &[3]), ("append", &[], &[5])];
+        let both: &[(&str, &[u64], &[u64])] = &[("replace", &[1, 2], &[3]), ("append", &[], &[5])];
         check(vec![a(), b()], vec![ab(), c()], both);
         check(vec![a(), b()], vec![compacted()], &[("overwrite", &[1, 2], &[4])]);
         check(vec![a(), b()], vec![abc()], &[("overwrite", &[1, 2], &[6])]);

@@ -2,6 +2,7 @@
 
 use iceberg::spec::DataFileBuilderError;
 use shard::ids::Offset;
+use shard::table::TableError;
 use std::io;
 use std::path::PathBuf;
 
@@ -15,6 +16,8 @@ pub enum IcebergError {
     Path { path: PathBuf },
     #[error("the metadata does not fit together: {0}")]
     Metadata(#[from] iceberg::Error),
+    #[error(transparent)]
+    TableFile(#[from] TableError),
     #[error("a data file cannot be described: {0}")]
     DataFile(#[from] DataFileBuilderError),
     #[error("the metadata is not JSON: {0}")]

@@ -7,41 +7,23 @@ use super::error::IcebergError;
 use super::schema::{OFFSET, PARTITION, SORT_ORDER, TIMESTAMP_BROKER, TIMESTAMP_PRODUCER};
 use super::store::Store;
 use iceberg::spec::{DataContentType, DataFile, DataFileBuilder, DataFileFormat, Datum};
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use parquet::file::statistics::Statistics;
-use shard::disk::ReadFile;
+use shard::table::file::FileReader;
 use shard::table::TableFile;
 use std::collections::HashMap;
-use std::io;
-
-/// Length of the footer and the magic number: how a Parquet file ends.
-const TAIL_BYTES: u64 = 8;
-const MAGIC: &[u8] = b"PAR1";
-/// A footer takes about 10 KiB for each 128,000 rows.
-const FOOTER_BYTES_MAX: u64 = 64 << 20;
 
 /// Describes a file for a manifest.
 pub fn describe(store: &Store, file: &TableFile) -> Result<DataFile, IcebergError> {
-    let damaged =
-        |reason: String| IcebergError::Damaged { path: file.path.clone(), reason };
-    let opened = store.open_data(&file.path)?;
-    let footer = read_footer(&*opened)
-        .map_err(|source| IcebergError::Disk { path: file.path.clone(), source })?
-        .ok_or_else(|| damaged("it does not end like a Parquet file".into()))?;
-    let footer = ParquetMetaDataReader::decode_metadata(&footer)
-        .map_err(|error| damaged(error.to_string()))?;
-    let rows = file.facts.rows();
-    if u64::try_from(footer.file_metadata().num_rows()) != Ok(rows) {
-        return Err(damaged(format!("it does not hold the {rows} rows it should")));
-    }
-    let columns = columns(&footer);
+    let opened = FileReader::open(store.disk(), &file.path)?;
+    let footer = opened.metadata();
+    let columns = columns(footer);
     let of = |value: fn(&Column) -> Option<u64>| -> HashMap<i32, u64> {
         columns.iter().filter_map(|(&id, column)| Some((id, value(column)?))).collect()
     };
     let bounds = |end: fn(&Bounds) -> i64| -> HashMap<i32, Datum> {
-        let datum = |(&id, column): (&i32, &Column)| {
-            Some((id, datum(id, end(column.bounds.as_ref()?))?))
-        };
+        let datum =
+            |(&id, column): (&i32, &Column)| Some((id, datum(id, end(column.bounds.as_ref()?))?));
         columns.iter().filter_map(datum).collect()
     };
     let starts = footer.row_groups().iter().map(|group| group.columns().first().map(start));
@@ -49,7 +31,7 @@ pub fn describe(store: &Store, file: &TableFile) -> Result<DataFile, IcebergErro
         .content(DataContentType::Data)
         .file_path(store.data_location(file.facts.id))
         .file_format(DataFileFormat::Parquet)
-        .record_count(rows)
+        .record_count(file.facts.rows())
         .file_size_in_bytes(file.facts.bytes)
         .column_sizes(of(|column| Some(column.bytes)))
         .value_counts(of(|column| Some(column.values)))
@@ -59,24 +41,6 @@ pub fn describe(store: &Store, file: &TableFile) -> Result<DataFile, IcebergErro
         .split_offsets(starts.collect())
         .sort_order_id(SORT_ORDER)
         .build()?)
-}
-
-/// The footer's bytes; `None` when the file is no Parquet file.
-fn read_footer(file: &dyn ReadFile) -> io::Result<Option<Vec<u8>>> {
-    let length = file.len()?;
-    let mut tail = [0; TAIL_BYTES as usize];
-    if length < TAIL_BYTES || file.read_at(length - TAIL_BYTES, &mut tail)? != tail.len() {
-        return Ok(None);
-    }
-    let [a, b, c, d, magic @ ..] = tail;
-    let footer = u64::from(u32::from_le_bytes([a, b, c, d]));
-    let whole = footer + TAIL_BYTES;
-    if magic != MAGIC || footer > FOOTER_BYTES_MAX || whole > length {
-        return Ok(None);
-    }
-    let mut bytes = vec![0; footer as usize];
-    let read = file.read_at(length - whole, &mut bytes)?;
-    Ok((read == bytes.len()).then_some(bytes))
 }
 
 /// The least and the greatest value.
@@ -120,8 +84,7 @@ fn note(column: &mut Column, chunk: &ColumnChunkMetaData) {
     match statistics.and_then(exact_bounds) {
         Some(more) if !column.is_vague => {
             let sum = column.bounds.unwrap_or(more);
-            column.bounds =
-                Some(Bounds { min: sum.min.min(more.min), max: sum.max.max(more.max) });
+            column.bounds = Some(Bounds { min: sum.min.min(more.min), max: sum.max.max(more.max) });
         }
         None if has_values => {
             column.is_vague = true;

@@ -17,6 +17,8 @@ mod catalogue;
 mod change;
 mod error;
 mod file;
+#[cfg(test)]
+mod made;
 mod manifest;
 mod rest;
 mod schema;

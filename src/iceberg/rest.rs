@@ -226,8 +226,7 @@ fn describe(loaded: Loaded, only_named: bool) -> serde_json::Result<String> {
     if only_named {
         keep_named(&mut metadata);
     }
-    let answer =
-        json!({"metadata-location": loaded.location, "metadata": metadata, "config": {}});
+    let answer = json!({"metadata-location": loaded.location, "metadata": metadata, "config": {}});
     serde_json::to_string(&answer)
 }
 

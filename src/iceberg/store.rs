@@ -36,6 +36,10 @@ impl Store {
         Ok(Store { disk, table, location })
     }
 
+    pub fn disk(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
     pub fn location(&self) -> &str {
         &self.location
     }
@@ -95,11 +99,6 @@ impl Store {
             }
             _ => Ok(()),
         }
-    }
-
-    pub fn open_data(&self, path: &Path) -> Result<Arc<dyn ReadFile>, IcebergError> {
-        let opened = self.disk.open(path);
-        opened.map_err(|source| IcebergError::Disk { path: path.to_path_buf(), source })
     }
 
     /// An error about the contents of a file of metadata.

@@ -274,11 +274,7 @@ impl Table {
 }
 
 /// What an earlier run has left, when it is whole and of this place.
-fn read(
-    store: &Store,
-    topic: Uuid,
-    number: u64,
-) -> Result<(TableMetadata, Shown), IcebergError> {
+fn read(store: &Store, topic: Uuid, number: u64) -> Result<(TableMetadata, Shown), IcebergError> {
     let name = metadata_name(number, topic);
     let bytes = store.read(&name)?;
     let metadata: TableMetadata =

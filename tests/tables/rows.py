@@ -1,10 +1,9 @@
 """Rows of a topic as every reader prints them, and their comparison.
 
 A row is a line of JSON: [partition, offset, key, value, [[name, value], ...], timestamp_broker,
-timestamp_producer], with bytes as base64 text, timestamps in microseconds, null where there is
+timestamp_producer], with bytes as hex digits, timestamps in microseconds, null where there is
 nothing. Readers know nothing of one another, so what they agree on is in the table.
 """
-import base64
 import json
 import sys
 
@@ -14,7 +13,7 @@ class Wrong(AssertionError):
 
 
 def text_of(data):
-    return None if data is None else base64.b64encode(bytes(data)).decode()
+    return None if data is None else bytes(data).hex()
 
 
 def micros(moment):
