@@ -17,7 +17,6 @@ The Kafka client writes as well: produce TOPIC CODEC FIRST COUNT, and its rows t
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 
@@ -43,6 +42,8 @@ def kafka():
 
 
 def sql():
+    """Both clients of PostgreSQL: psycopg, and the program psql."""
+    installs.apt("psql", "postgresql-client")
     return installs.python("psycopg-3.3.9", SQL), {}
 
 
@@ -119,10 +120,4 @@ def of_tables(name):
     return f"{name}_reader.py", spark if name == "spark" else tables
 
 
-def psql():
-    """The program of PostgreSQL; NotRun without it."""
-    installs.apt("psql", "postgresql-client")
-    return shutil.which("psql")
-
-
-__all__ = ["Failed", "NotRun", "Reader", "kafka", "of_tables", "psql", "sql"]
+__all__ = ["Failed", "NotRun", "Reader", "kafka", "of_tables", "sql"]

@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "clients"))
@@ -94,6 +95,8 @@ class Live:
         codec, count = step.split()
         self.client.ask("produce", self.topic, codec, self.sent, count)
         self.sent += int(count)
+        # Loads within a second of one another share the work: what they show may be that old.
+        time.sleep(1.1)
 
     def rows(self):
         ends = wire.offsets(self.broker.address, self.topic)
