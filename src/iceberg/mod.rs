@@ -4,8 +4,8 @@
 //! version it derives Iceberg v2 metadata and answers as a read-only REST catalogue:
 //!
 //! `rest` (HTTP) → `catalogue` (one load at a time per table) → `table` (snapshots brought up to a
-//! version) → `change` (what happened), `snapshot` (written down), `file` (what a Parquet file says
-//! of itself), `manifest`, `schema` → `store` (files of metadata).
+//! version) → `next` (the metadata to come) → `change` (what happened), `snapshot` (written down),
+//! `file` (what a Parquet file says of itself), `manifest`, `schema` → `store` (metadata files).
 //!
 //! Data files are never written here, and metadata is never the truth: it can be thrown away.
 //!
@@ -20,6 +20,7 @@ mod file;
 #[cfg(test)]
 mod made;
 mod manifest;
+mod next;
 mod rest;
 mod schema;
 mod snapshot;

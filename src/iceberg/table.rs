@@ -17,15 +17,15 @@
 //!
 //! Nothing of a table changes in memory until its metadata is published.
 
-use super::change::{between, positions, Change, Listed, Positions};
 use super::error::IcebergError;
-use super::manifest;
+use super::next::{Next, Shown};
 use super::schema;
-use super::snapshot::{positions_of, weight, write, Base, Listing, Moment};
+use super::snapshot::weight;
 use super::store::{metadata_name, metadata_number, Store};
-use iceberg::spec::{ManifestFile, Snapshot, TableMetadata, MAIN_BRANCH};
+use iceberg::spec::{Snapshot, TableMetadata};
 use shard::table::{FileId, TableFile, Version};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -33,16 +33,9 @@ const SNAPSHOTS_MAX: usize = 100;
 /// Summaries grow with partitions; metadata above this drops its oldest snapshots.
 const METADATA_BYTES_MAX: usize = 4 << 20;
 
-/// A snapshot's manifests, and the files in each manifest.
-#[derive(Clone, Default)]
-struct Shown {
-    lists: HashMap<i64, Vec<ManifestFile>>,
-    files: HashMap<String, Arc<[Listed]>>,
-}
-
 /// A data file kept for readers, and until when.
 struct Hold {
-    file: Arc<TableFile>,
+    _file: Arc<TableFile>,
     until_ms: i64,
 }
 
@@ -51,8 +44,10 @@ pub struct Table {
     topic: Uuid,
     grace_ms: i64,
     metadata: TableMetadata,
-    /// Of the newest metadata file; 0 when none is written yet.
+    /// Of the newest metadata file; 0 when there is none.
     number: u64,
+    /// Whether that file holds `metadata`.
+    is_written: bool,
     /// The version the newest metadata is of, when this process made it.
     version: Option<u64>,
     shown: Shown,
@@ -79,14 +74,15 @@ impl Table {
     ) -> Result<Table, IcebergError> {
         let names: Vec<String> = store.list()?.into_iter().map(|entry| entry.name).collect();
         let number = names.iter().filter_map(|name| metadata_number(name)).max().unwrap_or(0);
-        let (metadata, shown) = match read(&store, topic, number) {
-            Ok(read) => read,
-            Err(error) => {
-                if number > 0 {
-                    tracing::warn!(%topic, %error, "iceberg metadata is made anew");
-                }
-                (schema::empty(topic, store.location(), now_ms)?, Shown::default())
-            }
+        let left = (number > 0).then(|| read(&store, topic, number)).transpose();
+        let left = left.unwrap_or_else(|error| {
+            tracing::warn!(%topic, %error, "iceberg metadata is made anew");
+            None
+        });
+        let is_written = left.is_some();
+        let (metadata, shown) = match left {
+            Some(left) => left,
+            None => (schema::empty(topic, store.location(), now_ms)?, Shown::default()),
         };
         let mut table = Table {
             store,
@@ -94,6 +90,7 @@ impl Table {
             grace_ms,
             metadata,
             number,
+            is_written,
             version: None,
             shown,
             holds: BTreeMap::new(),
@@ -107,16 +104,25 @@ impl Table {
     /// The metadata of `version`, or of a newer one that was loaded meanwhile.
     pub fn load(&mut self, version: &Version, now_ms: i64) -> Result<Loaded, IcebergError> {
         refuse_untrimmed(version)?;
-        if self.version.is_none_or(|newest| newest < version.number) {
-            self.bring_up_to(version, now_ms)?;
+        let before = self.is_written.then(|| self.location());
+        let mut next = Next::new(self.metadata.clone(), self.shown.clone(), before);
+        let is_newer = self.version.is_none_or(|newest| newest < version.number);
+        if is_newer {
+            next.follow(&self.store, version, now_ms)?;
+            self.note_files(version, &next.shown, now_ms);
         }
-        self.drop_expired(now_ms)?;
-        let shown: BTreeSet<FileId> = self.shown_files();
+        next.drop_snapshots(&self.expired(&next, now_ms), now_ms)?;
+        if next.is_changed || !self.is_written {
+            self.publish(next, now_ms)?;
+        }
+        if is_newer {
+            self.version = Some(version.number);
+        }
+        let shown = self.shown.files();
         for (_, hold) in self.holds.iter_mut().filter(|(id, _)| shown.contains(id)) {
             hold.until_ms = now_ms + self.grace_ms;
         }
-        let location = self.location();
-        Ok(Loaded { location, metadata: self.metadata.clone() })
+        Ok(Loaded { location: self.location(), metadata: self.metadata.clone() })
     }
 
     /// Lets go of what no reader can want any more; whether anything is left to let go of later.
@@ -140,105 +146,45 @@ impl Table {
         self.store.location_of(&metadata_name(self.number, self.topic))
     }
 
-    fn listings(&self) -> Vec<Listing> {
-        let newest = self.metadata.current_snapshot_id();
-        let manifests = newest.and_then(|id| self.shown.lists.get(&id));
-        let listing = |manifest: &ManifestFile| {
-            let files = self.shown.files.get(&manifest.manifest_path);
-            let files = files.map_or_else(Vec::new, |files| files.to_vec());
-            Listing { manifest: manifest.clone(), files }
-        };
-        manifests.into_iter().flatten().map(listing).collect()
-    }
-
-    /// The data files of all snapshots shown.
-    fn shown_files(&self) -> BTreeSet<FileId> {
-        self.shown.files.values().flat_map(|files| files.iter()).map(|file| file.id).collect()
-    }
-
-    /// Adds the snapshots that lead to `version`.
-    fn bring_up_to(&mut self, version: &Version, now_ms: i64) -> Result<(), IcebergError> {
-        let listings = self.listings();
-        let listed: Vec<Listed> = listings.iter().flat_map(|of| &of.files).copied().collect();
-        let before = self.metadata.current_snapshot().map(|newest| positions_of(newest));
-        let before = before.unwrap_or_default();
-        let changes = between(&listed, &before, version);
-        let mut next = Next {
-            metadata: self.metadata.clone(),
-            shown: self.shown.clone(),
-            listings,
-            log: (self.number > 0).then(|| self.location()),
-        };
-        for (at, change) in changes.iter().enumerate() {
-            let mut covers = positions(version);
-            if at + 1 < changes.len() {
-                keep_within(&mut covers, &before);
-            }
-            next.add(&self.store, change, (version.number, &covers), now_ms)?;
-        }
-        if !changes.is_empty() || self.number == 0 {
-            self.publish(next, now_ms)?;
-        }
-        self.version = Some(version.number);
-        self.note_files(version, now_ms);
-        Ok(())
-    }
-
     /// Holds the files of a version, and notes which files of older snapshots it lacks.
-    fn note_files(&mut self, version: &Version, now_ms: i64) {
+    fn note_files(&mut self, version: &Version, shown: &Shown, now_ms: i64) {
         let until_ms = now_ms + self.grace_ms;
         let now: BTreeSet<FileId> = version.files().iter().map(|file| file.facts.id).collect();
         for file in version.files() {
-            let hold = Hold { file: file.clone(), until_ms };
-            self.holds.insert(file.facts.id, hold);
+            self.holds.insert(file.facts.id, Hold { _file: file.clone(), until_ms });
         }
-        let shown = self.shown_files();
+        let shown = shown.files();
         self.replaced.retain(|id, _| shown.contains(id));
         for id in shown.difference(&now) {
             self.replaced.entry(*id).or_insert(now_ms);
         }
     }
 
-    /// Drops the snapshots that readers should not begin with any more.
-    fn drop_expired(&mut self, now_ms: i64) -> Result<(), IcebergError> {
-        let is_going = |file: &Listed| {
-            let held = self.holds.get(&file.id).is_some_and(|hold| hold.until_ms > now_ms);
-            let since = self.replaced.get(&file.id);
-            since.is_some_and(|since| !held || since + self.grace_ms <= now_ms)
+    /// The snapshots that readers should not begin with any more: too many of them, or files that
+    /// are not kept, or not for much longer.
+    fn expired(&self, next: &Next, now_ms: i64) -> Vec<i64> {
+        let is_going = |id: &FileId| {
+            let is_held = self.holds.get(id).is_some_and(|hold| hold.until_ms > now_ms);
+            let since = self.replaced.get(id);
+            since.is_some_and(|since| !is_held || since + self.grace_ms <= now_ms)
         };
-        let leads_to_going = |snapshot: &Snapshot| {
-            let manifests = self.shown.lists.get(&snapshot.snapshot_id());
-            let mut files = manifests
-                .into_iter()
-                .flatten()
-                .filter_map(|manifest| self.shown.files.get(&manifest.manifest_path))
-                .flat_map(|files| files.iter());
-            files.any(is_going)
-        };
+        let newest = next.metadata.current_snapshot_id();
         let mut snapshots: Vec<&Snapshot> =
-            self.metadata.snapshots().map(|snapshot| snapshot.as_ref()).collect();
-        snapshots.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.sequence_number()));
-        let mut expired = Vec::new();
-        let (mut kept, mut bytes) = (0, 0);
+            next.metadata.snapshots().map(|snapshot| snapshot.as_ref()).collect();
+        snapshots.sort_by_key(|snapshot| Reverse(snapshot.sequence_number()));
+        let (mut kept, mut bytes, mut expired) = (0, 0, Vec::new());
         for snapshot in snapshots {
-            let is_newest = Some(snapshot.snapshot_id()) == self.metadata.current_snapshot_id();
+            let id = snapshot.snapshot_id();
             bytes += weight(snapshot);
             let is_too_much = kept >= SNAPSHOTS_MAX || bytes > METADATA_BYTES_MAX;
-            if !is_newest && (is_too_much || leads_to_going(snapshot)) {
-                expired.push(snapshot.snapshot_id());
+            let leads_to_going = || next.shown.files_of(id).any(|file| is_going(&file.id));
+            if newest != Some(id) && (is_too_much || leads_to_going()) {
+                expired.push(id);
             } else {
                 kept += 1;
             }
         }
-        if expired.is_empty() {
-            return Ok(());
-        }
-        let builder = self.metadata.clone().into_builder(Some(self.location()));
-        let metadata = builder.remove_snapshots(&expired).build()?.metadata;
-        let mut shown = self.shown.clone();
-        shown.drop_snapshots(&expired);
-        let next = Next { metadata, shown, listings: Vec::new(), log: None };
-        self.publish(next, now_ms)
+        expired
     }
 
     /// Writes new metadata and makes it the one in force.
@@ -250,6 +196,7 @@ impl Table {
         self.metadata = next.metadata;
         self.shown = next.shown;
         self.number = number;
+        self.is_written = true;
         self.mark_leaving(before, now_ms);
         Ok(())
     }
@@ -257,12 +204,12 @@ impl Table {
     /// The names of the metadata files that the newest metadata leads to, itself included.
     fn leads_to(&self) -> HashSet<String> {
         let lists = self.metadata.snapshots().map(|snapshot| snapshot.manifest_list());
-        let manifests = self.shown.files.keys().map(String::as_str);
+        let manifests = self.shown.manifests();
         let log = self.metadata.metadata_log().iter().map(|entry| entry.metadata_file.as_str());
-        let newest = metadata_name(self.number, self.topic);
+        let newest = self.is_written.then(|| metadata_name(self.number, self.topic));
         let names = lists.chain(manifests).chain(log);
         let names = names.filter_map(|location| self.store.name_of(location));
-        names.map(str::to_string).chain([newest]).collect()
+        names.map(str::to_string).chain(newest).collect()
     }
 
     fn mark_leaving(&mut self, names: impl IntoIterator<Item = String>, now_ms: i64) {
@@ -282,18 +229,7 @@ fn read(store: &Store, topic: Uuid, number: u64) -> Result<(TableMetadata, Shown
     if metadata.location() != store.location() {
         return Err(store.damaged(&name, "it was written for another path"));
     }
-    let mut shown = Shown::default();
-    for snapshot in metadata.snapshots() {
-        let manifests = manifest::read_list(store, snapshot.manifest_list())?;
-        for manifest in &manifests {
-            let path = &manifest.manifest_path;
-            if !shown.files.contains_key(path) {
-                let live = manifest::read(store, manifest)?.live(store, path)?;
-                shown.files.insert(path.clone(), live.into());
-            }
-        }
-        shown.lists.insert(snapshot.snapshot_id(), manifests);
-    }
+    let shown = Shown::read(store, &metadata)?;
     Ok((metadata, shown))
 }
 
@@ -308,62 +244,4 @@ fn refuse_untrimmed(version: &Version) -> Result<(), IcebergError> {
         }
     }
     Ok(())
-}
-
-fn keep_within(covers: &mut Positions, before: &Positions) {
-    covers.retain(|partition, _| before.contains_key(partition));
-    for (partition, covered) in covers.iter_mut() {
-        if let Some(before) = before.get(partition) {
-            covered.1 = covered.1.min(before.1);
-        }
-    }
-}
-
-impl Shown {
-    fn drop_snapshots(&mut self, expired: &[i64]) {
-        self.lists.retain(|id, _| !expired.contains(id));
-        let manifests = self.lists.values().flatten();
-        let named: HashSet<&str> =
-            manifests.map(|manifest| manifest.manifest_path.as_str()).collect();
-        self.files.retain(|path, _| named.contains(path.as_str()));
-    }
-}
-
-/// A table's next metadata, while it grows.
-struct Next {
-    metadata: TableMetadata,
-    shown: Shown,
-    listings: Vec<Listing>,
-    /// The metadata file that precedes it, until it is noted.
-    log: Option<String>,
-}
-
-impl Next {
-    fn add(
-        &mut self,
-        store: &Store,
-        change: &Change,
-        (version, covers): (u64, &Positions),
-        now_ms: i64,
-    ) -> Result<(), IcebergError> {
-        let id = (Uuid::new_v4().as_u64_pair().0 >> 1) as i64;
-        // Time travel needs snapshots of one table at times of their own, whatever the clock does.
-        let timestamp_ms = match self.metadata.current_snapshot() {
-            Some(last) => now_ms.max(last.timestamp_ms() + 1),
-            None => now_ms,
-        };
-        let moment = Moment { id, timestamp_ms, version, positions: covers };
-        let base = Base { store, metadata: &self.metadata, listings: &self.listings };
-        let (snapshot, listings) = write(&base, change, &moment)?;
-        let builder = self.metadata.clone().into_builder(self.log.take());
-        self.metadata = builder.set_branch_snapshot(snapshot, MAIN_BRANCH)?.build()?.metadata;
-        for listing in &listings {
-            let files = listing.files.as_slice().into();
-            self.shown.files.insert(listing.manifest.manifest_path.clone(), files);
-        }
-        let manifests = listings.iter().map(|listing| listing.manifest.clone()).collect();
-        self.shown.lists.insert(id, manifests);
-        self.listings = listings;
-        Ok(())
-    }
 }
