@@ -12,8 +12,8 @@ use super::error::IcebergError;
 use super::table::Loaded;
 use super::{FreshenError, Topic};
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{OriginalUri, Path, Query, State};
-use axum::http::{header, Method, StatusCode};
+use axum::extract::{Path, Query, State};
+use axum::http::{header, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -96,7 +96,7 @@ impl From<QueryRejection> for Refusal {
 type Answer<T = Json<Value>> = Result<T, Refusal>;
 type Asked<T> = Result<Query<T>, QueryRejection>;
 
-async fn no_such_call(method: Method, OriginalUri(uri): OriginalUri) -> Refusal {
+async fn no_such_call(method: Method, uri: Uri) -> Refusal {
     let path = uri.path();
     if method == Method::GET || method == Method::HEAD {
         let message = format!("there is no {path} in this catalogue");

@@ -148,12 +148,12 @@ fn whatever_is_not_there_or_writes_is_refused_in_words() {
         ("GET", &format!("{TABLES}/ash"), 404, "NoSuchTableException", "no topic ash"),
         ("GET", &format!("{TABLES}/lava?snapshots=x"), 400, "BadRequestException", "neither"),
         ("GET", &format!("{TABLES}?pageToken=&pageSize=x"), 400, "BadRequestException", "digit"),
-        ("GET", "/v1/namespaces/kafka_topics/views", 404, "NotFoundException", "no /iceberg/v1/"),
+        ("GET", "/v1/namespaces/kafka_topics/views", 404, "NotFoundException", "no /v1/"),
         ("GET", &format!("{TABLES}/deleted-below"), 503, "ServiceUnavailable", "at offset 3"),
         ("POST", "/v1/namespaces", 406, "UnsupportedOperation", "read-only"),
         ("POST", TABLES, 406, "UnsupportedOperation", "through Kafka"),
         ("POST", &format!("{TABLES}/lava"), 406, "UnsupportedOperation", "through Kafka"),
-        ("DELETE", &format!("{TABLES}/lava"), 406, "UnsupportedOperation", "DELETE /iceberg/v1"),
+        ("DELETE", &format!("{TABLES}/lava"), 406, "UnsupportedOperation", "DELETE /v1"),
         ("POST", "/v1/transactions/commit", 406, "UnsupportedOperation", "through Kafka"),
     ];
     for (method, path, status, kind, words) in cases {
