@@ -23,8 +23,11 @@ fn failed(call: &'static str, error: impl std::fmt::Debug) -> Violation {
     Violation::Failed { call, error: format!("{error:?}") }
 }
 
+/// Where all tables are.
+pub const ROOT: &str = "/data/tables";
+
 fn dir(key: PartitionKey) -> PathBuf {
-    Path::new("/data/tables").join(key.topic.to_string())
+    Path::new(ROOT).join(key.topic.to_string())
 }
 
 impl Machine {
