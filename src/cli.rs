@@ -35,11 +35,39 @@ pub enum Command {
         #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8092")]
         http: String,
     },
+    /// Run a statement that reads topics, in a running broker.
+    ///
+    /// Every topic is a table: basalt sql "SELECT * FROM my_topic LIMIT 10". Ends with status 1
+    /// when the statement fails, or when not all of its rows came.
+    #[cfg(feature = "sql")]
+    Sql {
+        #[arg(value_name = "STATEMENT")]
+        statement: String,
+        /// How rows are shown.
+        #[arg(long, value_name = "table|csv|json|arrow", default_value = "table")]
+        format: RowFormat,
+        /// Where the broker serves HTTP (its `http` key).
+        #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8092")]
+        http: String,
+    },
     /// Look into the logs of a data directory.
     Log {
         #[command(subcommand)]
         command: LogCommand,
     },
+}
+
+/// How `basalt sql` shows rows.
+#[cfg(feature = "sql")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum RowFormat {
+    /// Columns that fit, for people.
+    Table,
+    Csv,
+    /// One object a line.
+    Json,
+    /// Arrow's stream format.
+    Arrow,
 }
 
 #[derive(Debug, PartialEq, Subcommand)]
@@ -182,6 +210,15 @@ mod tests {
         };
         assert_eq!(serve.sources().flags, [("cores", "--cores", "2".to_string())]);
         assert_eq!(parse("stats"), Ok(Command::Stats { http: "127.0.0.1:8092".into() }));
+        #[cfg(feature = "sql")]
+        assert_eq!(
+            parse("sql --format csv --http h:1 SELECT"),
+            Ok(Command::Sql {
+                statement: "SELECT".into(),
+                format: RowFormat::Csv,
+                http: "h:1".into()
+            })
+        );
         assert_eq!(
             parse("log dump d/0"),
             Ok(Command::Log { command: LogCommand::Dump { path: "d/0".into() } })

@@ -30,9 +30,9 @@ pub enum LogsError {
     )]
     Missing { log: LogId, name: String, partition: i32, from: Offset, end: Offset },
     #[error(transparent)]
-    Data(#[from] DataError),
-    #[error(transparent)]
     Tables(#[from] TablesError),
+    #[error(transparent)]
+    Data(#[from] DataError),
     #[error("the thread that opened log {0} died")]
     Died(LogId),
     #[error(transparent)]
@@ -143,14 +143,14 @@ pub fn drop_deleted(logs: &mut [Opened], machine: &Machine) {
     }
 }
 
-/// Opens every log of a data directory with what is damaged cut off, brings it to a clean stop, and
-/// accepts the log starts it is left with.
+/// Opens every log of a data directory with what is damaged cut off, accepts that what is then
+/// neither there nor in a table is gone, and brings it to a clean stop.
 pub fn salvage(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Vec<(LogId, Recovered)>, LogsError> {
     let data = Data::open(&**disk, dir, 1)?;
     let started = Instant::now();
     let mut opened = open(disk, &data, &LogSettings::default(), (started, true))?;
     // What is in a table is not missing.
-    tables::tell_logs(&mut opened, &tables::all_versions(&**disk, dir)?);
+    tables::tell_logs(&mut opened, &tables::versions_of_all(&**disk, dir)?);
     let mut found = Vec::new();
     for Opened { id, mut log, recovered } in opened {
         log.accept_missing(now(started));

@@ -37,6 +37,7 @@ const BETWEEN_BYTES: u64 = 4 << 10;
 pub type Fed = (Timestamp, Bytes);
 
 /// Batches of a partition that are to be read. Holds no file yet.
+#[derive(Clone)]
 pub struct Feed {
     pub key: PartitionKey,
     /// The first batch may begin before it.
@@ -51,6 +52,7 @@ pub struct Feed {
 }
 
 /// A stretch of one segment.
+#[derive(Clone)]
 struct Piece {
     segment: SegmentNumber,
     epoch: u64,
@@ -62,6 +64,7 @@ struct Piece {
 }
 
 /// Where the entries of a stretch come from.
+#[derive(Clone)]
 enum Known {
     Copied(Vec<BatchEntry>),
     Shared(Arc<SegmentIndex>),

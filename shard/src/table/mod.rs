@@ -29,6 +29,7 @@ pub mod rows;
 #[cfg(test)]
 mod samples;
 pub mod schema;
+pub mod seek;
 mod store;
 mod upkeep;
 mod version;
