@@ -101,11 +101,10 @@ impl Machine {
                 self.tables.insert(key, manifest);
                 return Ok(());
             }
-            let Ok((again, _)) = manifest.reopen(&self.disk) else {
+            if manifest.reopen(&self.disk).is_err() {
                 // The disk stops, or the next start finds out.
                 return Ok(());
-            };
-            manifest = again;
+            }
         }
         let version = manifest.version().clone();
         let expired = manifest.expired(self.now.wall, 100);
