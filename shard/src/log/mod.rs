@@ -72,6 +72,7 @@ pub use scan::{Frame, Scanner};
 pub use seek::{Found, TimeSeek, TimeTarget};
 pub use settings::{Compaction, Flush, LogSettings, LogSpec, PartitionSettings};
 pub use side::{SideBatch, SideError, Sides};
+pub use tabled::ReadAhead;
 pub use tables::{Pending, TableEnds};
 #[cfg(test)]
 mod tests;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 const PARTS_MAX: usize = 32;
 
 /// A read of what is only in a table.
+#[derive(Clone)]
 pub(super) struct TableRead {
     blocks: Arc<Blocks>,
     partition: i32,
@@ -53,6 +54,10 @@ impl TableRead {
         (!read.parts.is_empty()).then_some(read)
     }
 
+    pub fn ahead(&self, bytes_max: usize) -> ReadAhead {
+        ReadAhead { table: self.clone(), bytes_max }
+    }
+
     /// Reads the batches. Blocks.
     pub fn read(
         &self,
@@ -62,6 +67,9 @@ impl TableRead {
         let mut batches: Vec<Bytes> = Vec::new();
         let mut bytes = 0;
         for (at, PartAt { file, part }) in self.parts.iter().enumerate() {
+            if part.end <= from {
+                continue;
+            }
             let want = Want {
                 partition: self.partition,
                 from,
@@ -86,6 +94,28 @@ impl TableRead {
             1 => batches.remove(0),
             _ => batches.concat().into(),
         })
+    }
+}
+
+/// Makes ready what follows a read, for a reader that goes on.
+#[derive(Debug)]
+pub struct ReadAhead {
+    table: TableRead,
+    bytes_max: usize,
+}
+
+impl ReadAhead {
+    /// `read` is what the read gave. Only one that was cut short by its bound will go on at once.
+    /// Blocks.
+    pub fn run(self, read: &[u8]) {
+        if read.len() < self.bytes_max / 2 {
+            return;
+        }
+        let (from, _) = summed_up(read);
+        if let Err(error) = self.table.read(from, (self.bytes_max, true)) {
+            // Whoever wants it will hear of it.
+            tracing::debug!(%error, "nothing is read ahead");
+        }
     }
 }
 
