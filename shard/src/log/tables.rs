@@ -144,9 +144,9 @@ impl Log {
 /// Where a partition is hot from, whose table ends at `table_end`: behind the last hole that this
 /// explains.
 fn explained(partition: &Partition, table_end: Offset) -> Offset {
-    let holes = partition.holes().into_iter().filter(|(from, _)| *from < table_end);
-    match holes.last() {
-        Some((_, end)) => partition.hot_start_behind(end.min(table_end)).min(table_end),
+    let holes = partition.holes();
+    match holes.iter().rfind(|(from, _)| *from < table_end) {
+        Some((_, end)) => partition.hot_start_behind(*end.min(&table_end)).min(table_end),
         None => partition.hot_start(),
     }
 }
