@@ -6,8 +6,8 @@
 //! storage is offered: a table must not know more than a log that lost its power.
 //!
 //! After a start the checkpoint says from where a partition is hot. Should a segment be lost whose
-//! records are all in the table, it is hot from behind that hole; what the table does not explain is
-//! missing.
+//! records are all in the table, it is hot from behind that hole; what the table does not explain
+//! is missing.
 
 use super::engine::Log;
 use super::feed::share;

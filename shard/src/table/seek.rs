@@ -33,8 +33,8 @@ pub fn find_time(
     Ok(found)
 }
 
-/// The first record with the largest timestamp of a partition among these offsets; where the broker's clock was
-/// stamped, the last one of those that share it, as in Kafka.
+/// The first record with the largest timestamp of a partition among these offsets; where the
+/// broker's clock was stamped, the last one of those that share it, as in Kafka.
 pub fn find_latest(
     blocks: &Blocks,
     file: &TableFile,

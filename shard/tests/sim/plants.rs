@@ -243,7 +243,8 @@ fn a_ghost_of_an_abandoned_branch_is_found() {
     assert!(found > SEEDS / 10, "{found} ghosts in {SEEDS} seeds");
 }
 
-/// Damages one random file of the logs in one random way, and says how. Tables prove their own bytes.
+/// Damages one random file of the logs in one random way, and says how. Tables prove their own
+/// bytes.
 ///
 /// Not the two ways that leave no trace: the last segment gone, with all marks in it, or without
 /// its header, as if it had never been used.

@@ -176,7 +176,7 @@ pub fn times(
 }
 
 /// The same of a compacted partition, whose records are those that are read. A part of its table
-/// may go on where the log still has more: a record that only the log has may then be found as well.
+/// may go on where the log has more: a record that only the log has may then be found as well.
 fn times_of_rest(
     log: &Log,
     id: DenseId,
