@@ -65,6 +65,9 @@ impl Log {
         };
         partition.table = Some(version);
         let hot_start = explained(partition, table_end);
+        if partition.settings.compaction.is_some() && table_end > partition.table_end() {
+            self.mover.seek_cleaning();
+        }
         let cooled = partition.advance_table(hot_start, table_end);
         gone.iter().for_each(|run| self.release(run));
         self.cooled(id, cooled);
