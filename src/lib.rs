@@ -14,6 +14,8 @@ pub mod cores;
 pub mod errors;
 pub mod handlers;
 pub mod http;
+#[cfg(feature = "iceberg")]
+pub mod iceberg;
 pub mod inspect;
 pub mod metrics;
 pub mod net;

@@ -83,6 +83,9 @@ pub fn open(
     settings: &LogSettings,
     (started, salvage): (Instant, bool),
 ) -> Result<Vec<Opened>, LogsError> {
+    // What is kept hot is for all of them together.
+    let hot_bytes = settings.hot_bytes / (data.logs.len() as u64).max(1);
+    let settings = &LogSettings { hot_bytes, ..settings.clone() };
     let opening: Vec<_> = data
         .logs
         .iter()

@@ -19,6 +19,8 @@ impl Config {
             segment_bytes_max: bounded(self.log_segment_bytes),
             inline_bytes_max: in_memory(self.log_inline_max_bytes),
             warm_bytes: self.log_warm_bytes,
+            hot_bytes: self.hot_bytes,
+            hot_ms: self.hot_ms,
             unsynced_bytes_max: self.log_unsynced_max_bytes,
             unsynced_bytes_max_relaxed: self.log_unsynced_relaxed_max_bytes,
             flush_interval_ms: self.flush_interval_ms.unsigned_abs(),

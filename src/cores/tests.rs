@@ -177,12 +177,12 @@ async fn create_with(
     door.image().by_name(DEFAULT_VIEW, name).expect("seen here").clone()
 }
 
-fn at(topic: &Topic, partition: i32) -> PartitionAt {
+pub fn at(topic: &Topic, partition: i32) -> PartitionAt {
     let log = topic.log_of(partition).expect("it has this partition");
     PartitionAt { log, key: topic.key(partition) }
 }
 
-fn item(door: &Door, at: PartitionAt, value_bytes: usize) -> AppendItem {
+pub fn item(door: &Door, at: PartitionAt, value_bytes: usize) -> AppendItem {
     let value = vec![b'x'; value_bytes];
     let timestamp = door.now();
     let mut batch = BatchBuilder::new();
@@ -193,16 +193,16 @@ fn item(door: &Door, at: PartitionAt, value_bytes: usize) -> AppendItem {
     AppendItem { at, records: batch.build().into(), rules }
 }
 
-type Answers = Vec<Result<front::Appended, AppendRefusal>>;
+pub type Answers = Vec<Result<front::Appended, AppendRefusal>>;
 
-async fn all(appending: Appending) -> Answers {
+pub async fn all(appending: Appending) -> Answers {
     match appending {
         Appending::Taken(answers) => answers.await,
         Appending::Blocked(taken) => taken.await.await,
     }
 }
 
-const COMMITTED: AppendWait = AppendWait::Committed { timeout_ms: 20_000 };
+pub const COMMITTED: AppendWait = AppendWait::Committed { timeout_ms: 20_000 };
 
 fn read(at: PartitionAt, from: i64) -> ReadRequest {
     let item = ReadItem { at, from: Offset(from), bytes_max: 1 << 20 };

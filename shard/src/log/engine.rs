@@ -5,6 +5,7 @@
 //! opening in `recover`.
 
 use super::commit::Commit;
+use super::cooling::Cooling;
 use super::frame::{encode_bind, encode_side, Kind};
 use super::frame::{BATCH_PREFIX_BYTES, FRAME_HEADER_BYTES, SIDE_BYTES};
 use super::index::BatchEntry;
@@ -23,6 +24,7 @@ use crate::disk::Disk;
 use crate::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, Position, Sequence, Timestamp};
 use crate::partition::producers::Verdict;
 use crate::partition::{Offsets, Partition};
+use crate::table::cache::Blocks;
 use std::sync::Arc;
 
 /// One log and its partitions.
@@ -38,8 +40,11 @@ pub struct Log {
     pub(super) checkpoints: Checkpoints,
     pub(super) prefault: Prefault,
     pub(super) retention: Retention,
+    pub(super) cooling: Cooling,
     pub(super) mover: Mover,
     pub(super) purge: Purge,
+    /// Of the files of tables what readers share.
+    pub(super) blocks: Arc<Blocks>,
     /// Partitions appended to since they were asked for, each once.
     pub(super) fresh: Vec<DenseId>,
     pub(super) jobs: Vec<Job>,

@@ -11,12 +11,13 @@
 //! Gap: nothing is known here of aborted transactions; there are none as long as nobody writes
 //! their markers.
 
+use super::cold::{as_cold, read_behind, ColdError};
 use super::directory::Directory;
 use super::engine::Log;
 use super::frame::FRAME_HEADER_BYTES;
 use super::header::{index_name, segment_name};
 use super::index::{BatchEntry, SegmentIndex};
-use super::read::{as_cold, read_behind, wanted, ColdError};
+use super::read::wanted;
 use super::side::side_name;
 use super::whole::whole_frame;
 use crate::batch::{BatchHeader, HEADER_BYTES};

@@ -10,6 +10,7 @@
 
 use super::chain::{io_error, read_chain, Chain, OpenError};
 use super::commit::Commit;
+use super::cooling::Cooling;
 use super::engine::Log;
 use super::frame::PAGE_BYTES;
 use super::header::{segment_name, Predecessor, SegmentHeader, FRAMES_START};
@@ -26,6 +27,7 @@ use super::side::{side_name, Sides};
 use super::upkeep::{Next, Prefault, State, ROOM_BESIDE};
 use crate::disk::{Disk, MapWriter};
 use crate::ids::{DenseId, Offset, Position, SegmentNumber, Sequence};
+use crate::table::cache::Blocks;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::path::Path;
@@ -33,6 +35,9 @@ use std::sync::Arc;
 
 /// Files that were allocated further than this past their end are cut.
 const SLACK_BYTES: u64 = 1 << 20;
+
+/// Memory for what is read out of tables, until it is shared with others. Bytes.
+const BLOCKS_BYTES: usize = 64 << 20;
 
 /// What opening a log came across, for the broker's log file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -323,8 +328,10 @@ fn assemble(
         checkpoints: Checkpoints::new(finished.covered, chain.next_checkpoint, files),
         prefault: Prefault::new(),
         retention: Retention::default(),
+        cooling: Cooling::default(),
         mover: Mover::new(now.mono_us),
         purge: Purge::default(),
+        blocks: Arc::new(Blocks::new(disk.clone(), BLOCKS_BYTES)),
         fresh: Vec::new(),
         jobs: Vec::new(),
         random: parts.random,

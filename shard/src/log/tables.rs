@@ -5,14 +5,15 @@
 //! partitions were appended to, and how much of each waits for its table. Only what is on stable
 //! storage is offered: a table must not know more than a log that lost its power.
 //!
-//! After a start some runs are missing because they had been let go of, and others are still there
-//! because their segment was: the partition is hot from behind the last hole that the table
-//! explains. What it does not explain is missing.
+//! After a start the checkpoint says from where a partition is hot. Should a segment be lost whose
+//! records are all in the table, it is hot from behind that hole; what the table does not explain is
+//! missing.
 
 use super::engine::Log;
 use super::feed::share;
 use crate::ids::{DenseId, Offset, PartitionKey, Timestamp};
 use crate::partition::Partition;
+use crate::table::cache::Blocks;
 use crate::table::Version;
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -58,16 +59,21 @@ impl Log {
             // The log has lost what its table has: offsets are never given twice.
             partition.advance(partition.log_start(), table_end, table_end);
         }
-        let mut gone = match start > partition.log_start() {
+        let gone = match start > partition.log_start() {
             true => partition.raise_log_start(start),
             false => Vec::new(),
         };
-        let explained = partition.holes().into_iter().filter(|(from, _)| *from < table_end);
-        let behind = explained.last().map_or(partition.hot_start(), |(_, end)| end.min(table_end));
-        let hot_start = partition.hot_start_at_least(behind, table_end);
-        gone.extend(partition.advance_table(hot_start, table_end));
         partition.table = Some(version);
+        let hot_start = explained(partition, table_end);
+        let cooled = partition.advance_table(hot_start, table_end);
         gone.iter().for_each(|run| self.release(run));
+        self.cooled(id, cooled);
+        self.let_go(id);
+    }
+
+    /// Has what is read out of tables shared with others.
+    pub fn set_blocks(&mut self, blocks: Arc<Blocks>) {
+        self.blocks = blocks;
     }
 
     /// Where table and log of a partition meet.
@@ -132,5 +138,15 @@ impl Log {
             }
         }
         partition.log_start()
+    }
+}
+
+/// Where a partition is hot from, whose table ends at `table_end`: behind the last hole that this
+/// explains.
+fn explained(partition: &Partition, table_end: Offset) -> Offset {
+    let holes = partition.holes().into_iter().filter(|(from, _)| *from < table_end);
+    match holes.last() {
+        Some((_, end)) => partition.hot_start_behind(end.min(table_end)).min(table_end),
+        None => partition.hot_start(),
     }
 }

@@ -197,34 +197,48 @@ impl Partition {
     }
 
     /// What recovery found out before anything is known of a table: sets the offsets without
-    /// comparing them to earlier ones, and hands back the runs that lie below the log start.
+    /// comparing them to earlier ones, but for the hot start, and hands back the runs below it.
     pub fn restore(&mut self, log_start: Offset, log_end: Offset) -> Vec<Run> {
         assert!(log_start <= log_end && self.table.is_none());
         self.log_start = log_start;
-        self.hot_start = log_start;
-        self.table_end = log_start;
-        self.high_watermark = log_end;
-        self.log_end = log_end;
-        self.runs.drop_below(log_start)
+        self.hot_start = self.hot_start.max(log_start);
+        // A log that lost its end lost less than what is in the table.
+        self.log_end = log_end.max(self.hot_start);
+        self.table_end = self.hot_start;
+        self.high_watermark = self.log_end;
+        self.runs.drop_below(self.hot_start)
     }
 
-    /// Where the log may let go up to when it is to let go of what is below `least`: never into what
-    /// compaction has cleaned in the log. A mark it dropped there may have deleted what is still in
-    /// the table.
-    pub fn hot_start_at_least(&self, least: Offset, table_end: Offset) -> Offset {
-        if least <= self.log_start {
-            return self.hot_start.max(least);
-        }
+    /// What a checkpoint says the log has let go of.
+    pub fn restore_hot_start(&mut self, hot_start: Offset) {
+        assert!(self.log_start <= hot_start && hot_start <= self.log_end);
+        self.hot_start = hot_start;
+        self.table_end = hot_start;
+    }
+
+    /// Where the partition can be hot from if what is below `least` goes: not in the middle of what
+    /// compaction has cleaned in the log. A mark it dropped there may have deleted what the table
+    /// still has below.
+    pub fn hot_start_behind(&self, least: Offset) -> Offset {
+        self.hot_start.max(least).max(self.cleaned_end())
+    }
+
+    /// Where what compaction has looked at ends.
+    pub fn cleaned_end(&self) -> Offset {
         let is_cleaned = |run: &&Run| matches!(run.kind, RunKind::Cleaned | RunKind::Gap);
-        let cleaned = self.runs.iter().rfind(is_cleaned).map_or(least, |run| run.end);
-        self.hot_start.max(least).max(cleaned.min(table_end))
+        self.runs.iter().rfind(is_cleaned).map_or(self.log_start, |run| run.end)
     }
 
     /// Where records are not where they should be: what follows the hot start lies in runs without
-    /// a hole.
+    /// a hole, what is before it is in the table.
     pub fn holes(&self) -> Vec<(Offset, Offset)> {
-        let mut at = self.hot_start;
+        let table_end = self.table.as_ref().and_then(|t| t.table_end(self.key.partition));
+        let mut at = table_end.unwrap_or(self.log_start).clamp(self.log_start, self.hot_start);
         let mut holes = Vec::new();
+        if at < self.hot_start {
+            holes.push((at, self.hot_start));
+        }
+        at = self.hot_start;
         for run in self.runs.iter() {
             if run.base > at {
                 holes.push((at, run.base));

@@ -9,7 +9,7 @@ use super::job::{JobError, Site};
 use super::manifest::Edit;
 use super::rows::{Aborted, RowsBuilder, RowsError};
 use crate::ids::{Offset, Timestamp};
-use crate::log::ColdError;
+use crate::log::{ColdError, OpenFeed};
 use bytes::Bytes;
 
 /// What is read in one go.
@@ -22,6 +22,12 @@ pub trait Batches {
     /// The next ones with the broker's clock at their appends, at least one and no more than
     /// `bytes_max` of them beyond that; `None` at the end. Blocks.
     fn next(&mut self, bytes_max: usize) -> Result<Option<Vec<(Timestamp, Bytes)>>, ColdError>;
+}
+
+impl Batches for OpenFeed {
+    fn next(&mut self, bytes_max: usize) -> Result<Option<Vec<(Timestamp, Bytes)>>, ColdError> {
+        OpenFeed::next(self, bytes_max)
+    }
 }
 
 /// What of a partition becomes rows.

@@ -195,8 +195,8 @@ impl Sieve for Keys<'_> {
         self.span = self.spans.get(&partition).cloned().unwrap_or_default();
         if self.span.clean_end < self.span.end {
             self.span.end = self.gather(partition, site)?;
-            self.done.push((partition, self.span.end));
         }
+        self.done.push((partition, self.span.end));
         Ok(())
     }
 

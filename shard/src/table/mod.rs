@@ -2,8 +2,9 @@
 //!
 //! `version` is what a table consists of at one moment, as readers hold it; `manifest` makes one
 //! version out of another, on the disk; `plan` says what is to be done, `store` where tables are.
-//! `rows` makes columns of batches, `file` keeps them. `columnarise`, `merge` and `compact` are the
-//! jobs, which `rewrite` and `job` carry; `upkeep` says which of them is next.
+//! `rows` makes columns of batches, `file` keeps them, `rebatch` makes batches again and `cache`
+//! shares those. The jobs are `columnarise`, `merge` and `compact`, carried by `rewrite` and `job`;
+//! `upkeep` says which is next.
 //!
 //! The batches of a partition enter a table in order; below its table end everything is in files,
 //! and the log may let go of it. Like the log, tables are driven from outside: work goes out as
@@ -13,6 +14,7 @@
 //! names is durable before the version is; what a reader's version names stays readable as long as
 //! it holds the version.
 
+pub mod cache;
 mod columnarise;
 mod compact;
 mod error;
@@ -21,9 +23,13 @@ mod job;
 mod manifest;
 mod merge;
 mod plan;
+pub mod rebatch;
 mod rewrite;
 pub mod rows;
+#[cfg(test)]
+mod samples;
 pub mod schema;
+pub mod seek;
 mod store;
 mod upkeep;
 mod version;

@@ -7,6 +7,7 @@ use crate::history::{Ended, Violation};
 use crate::machine::{Live, Machine, Plant, CAPACITY_BYTES};
 use crate::plants::BlindToPadding;
 use crate::reader;
+use crate::tables;
 use shard::disk::sim::{Fault, Op, SimDisk};
 use shard::disk::Disk;
 use shard::ids::LeaderEpoch;
@@ -189,6 +190,7 @@ impl Machine {
                 return Err(Violation::Stranger { key });
             }
         }
+        tables::tell(&self.tables, &mut log)?;
         if let Some((id, missing)) = log.partitions().find_map(|(id, _)| {
             let missing = log.missing(id);
             (!missing.is_empty()).then_some((id, missing))

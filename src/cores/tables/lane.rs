@@ -34,6 +34,10 @@ impl Ending {
         self.0.load(Ordering::Relaxed)
     }
 
+    pub fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
+
     pub fn begin(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

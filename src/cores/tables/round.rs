@@ -18,7 +18,6 @@ use futures_channel::oneshot;
 use shard::ids::Offset;
 use shard::log::Feed;
 use shard::table::{table_dir, Version};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -101,7 +100,7 @@ impl Core {
             Err(_) => return Ended::Outdated(manifest),
         };
         let ends = shares.iter().map(|share| (share.partition, share.end)).collect();
-        let work = self.work(&topic, &version, shares);
+        let work = self.work(&topic, reason, shares);
         let nice = self.niceness();
         let (disk, before) = (self.disk.clone(), version.number);
         let done = self.tables.lane.run(nice, move || work.run(&*disk, manifest)).await;
@@ -182,23 +181,18 @@ impl Core {
         }));
     }
 
-    fn work(&self, topic: &Arc<Topic>, version: &Arc<Version>, shares: Vec<TableShare>) -> Work {
-        let mut starts = BTreeMap::new();
-        let mut feeds = Vec::new();
-        for share in shares {
-            let known = version.starts().get(&share.partition);
-            let passed = version.parts(share.partition).first();
-            let passed = passed.is_some_and(|at| at.part.first < share.log_start);
-            if passed && known.is_none_or(|known| *known < share.log_start) {
-                starts.insert(share.partition, share.log_start);
-            }
-            feeds.extend(share.feed);
-        }
+    fn work(&self, topic: &Arc<Topic>, reason: Reason, shares: Vec<TableShare>) -> Work {
+        let starts = shares.iter().map(|share| (share.partition, share.log_start));
+        let starts = starts.filter(|(_, start)| *start > Offset(0)).collect();
+        // As it is set now: a topic's settings may have changed since its table was first kept.
+        let topic = self.image().of_any_view(topic.id).unwrap_or(topic).clone();
         Work {
             dir: table_dir(&self.tables.data, topic.id),
-            topic: topic.clone(),
-            feeds,
+            reason,
+            feeds: shares.into_iter().filter_map(|share| share.feed).collect(),
             starts,
+            compaction: (self.settings_of)(&topic).compaction,
+            topic,
             now: self.now().wall,
             rules: self.tables.rules.clone(),
             ending: self.tables.lane.ending().clone(),

@@ -94,7 +94,10 @@ impl Contents {
         let mut changed = Vec::new();
         for &(partition, end) in &edit.compacted {
             let mut list = self.compacted.get(&partition).cloned().unwrap_or_default();
-            let end = list.last().map_or(end, |last| last.end.max(end));
+            if list.last().is_some_and(|last| last.end >= end) {
+                // Nothing was new there.
+                continue;
+            }
             let at = list.last().map_or(edit.now, |last| last.at.max(edit.now));
             list.push(Compacted { end, at });
             if list.len() > COMPACTIONS_MAX {

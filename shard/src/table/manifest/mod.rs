@@ -62,7 +62,7 @@ pub struct Edit {
     pub remove: Vec<FileId>,
     /// Log starts, where they rose.
     pub starts: Vec<(i32, Offset)>,
-    /// Compactions: a partition and how far it was gone through.
+    /// Compactions: the partitions that were gone through, and how far.
     pub compacted: Vec<(i32, Offset)>,
     /// When.
     pub now: Timestamp,
