@@ -1,7 +1,7 @@
 //! The boot order, and the way back.
 //!
 //! Lock and machine are checked by `preflight`. Then: the start counter, all logs, the catalogue
-//! out of log 0, threads for blocking work, cores with their listeners, and one line on standard
+//! out of log 0, tables, threads for blocking work, cores with their listeners, and one line on standard
 //! output when all of them serve. A stop runs backwards: connections are answered and closed, logs
 //! synced and marked, threads joined.
 
@@ -79,17 +79,7 @@ pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), S
     let port_per_core = config.advertise == Advertise::PerCore;
     let listeners = net::bind(cleared.listen, threads.cores, port_per_core)?;
     let bound = addresses(&listeners)?;
-    let mut logs = logs::open(&disk, &data, &config.log_settings(), (started, false))?;
-    logs.iter().for_each(|opened| report(opened.id, &opened.recovered));
-    let mut machine = machine(&config, &data, threads.cores)?;
-    if let Some(first) = logs.first_mut() {
-        logs::read_catalog(&*disk, &mut first.log, &mut machine).map_err(LogsError::from)?;
-    }
-    logs::drop_deleted(&mut logs, &machine);
-    let manifests = tables::open(&disk, &config.data_dir, &machine.image())?;
-    tables::tell_logs(&mut logs, &tables::versions(&manifests));
-    logs::refuse_missing(&logs, &machine)?;
-    let logs = logs.into_iter().map(|opened| (opened.id, opened.log)).collect();
+    let OnDisk { logs, machine, manifests } = open(&disk, &config, &data, &threads, started)?;
     let (lanes, workers) = Lanes::start(data.logs.iter().map(|(id, _)| *id), threads.workers)
         .map_err(ServeError::Threads)?;
     let (table_lane, table_threads) =
@@ -139,6 +129,37 @@ pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), S
     table_threads.join();
     drop(cleared.lock);
     Ok(ended?)
+}
+
+/// What the data directory holds, open.
+struct OnDisk {
+    logs: Vec<(LogId, Log)>,
+    machine: Machine,
+    manifests: Vec<Manifest>,
+}
+
+/// Opens the logs, reads the catalogue out of them, then opens the tables it knows of.
+fn open(
+    disk: &Arc<dyn Disk>,
+    config: &Arc<Config>,
+    data: &Data,
+    threads: &Threads,
+    started: Instant,
+) -> Result<OnDisk, ServeError> {
+    let settings = config.log_settings(data.logs.len());
+    let mut logs = logs::open(disk, data, &settings, (started, false))?;
+    logs.iter().for_each(|opened| report(opened.id, &opened.recovered));
+    let mut machine = machine(config, data, threads.cores)?;
+    if let Some(first) = logs.first_mut() {
+        logs::read_catalog(&**disk, &mut first.log, &mut machine).map_err(LogsError::from)?;
+    }
+    logs::drop_deleted(&mut logs, &machine);
+    let manifests = tables::open(disk, &config.data_dir, &machine.image())?;
+    tables::share_blocks(&mut logs, disk, config.table_cache_bytes);
+    tables::tell_logs(&mut logs, &tables::versions(&manifests));
+    logs::refuse_missing(&logs, &machine)?;
+    let logs = logs.into_iter().map(|opened| (opened.id, opened.log)).collect();
+    Ok(OnDisk { logs, machine, manifests })
 }
 
 fn addresses(listeners: &[TcpListener]) -> Result<Vec<SocketAddr>, ServeError> {

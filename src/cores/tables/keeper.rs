@@ -9,6 +9,7 @@
 use super::backlog::News;
 use crate::catalog::Topic;
 use crate::cores::gate::GateError;
+use crate::metrics::TableCounts;
 use futures_channel::oneshot;
 use rustc_hash::FxHashMap;
 use shard::ids::{Offset, Timestamp};
@@ -22,8 +23,6 @@ const RETRY_MIN_MS: u64 = 1_000;
 const RETRY_MAX_MS: u64 = 300_000;
 /// Between two rounds when the first could not do what was asked for.
 pub const PAUSE_MS: u64 = 20;
-/// Who asks within this time of a round that was asked for gets what that one wrote.
-const COALESCED_MS: u64 = 1_000;
 
 /// Why a table is written, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,6 +99,8 @@ pub struct Begun {
     pub version: Arc<Version>,
     pub manifest: Option<Manifest>,
     pub reason: Reason,
+    /// Rounds that have failed since the last that did not.
+    pub failures: u32,
 }
 
 #[derive(Debug, Default)]
@@ -112,12 +113,23 @@ pub struct Keeper {
 
 /// A table as it is counted.
 #[derive(Debug)]
-pub struct Counted<'a> {
-    pub topic: &'a Topic,
-    pub version: &'a Version,
-    pub waiting_bytes: u64,
-    pub oldest: Option<Timestamp>,
-    pub failures: u32,
+pub struct Counted<'a>(&'a Kept);
+
+impl Counted<'_> {
+    pub fn at(&self, now: Timestamp) -> TableCounts {
+        let Counted(kept) = self;
+        let files = kept.version.files().iter();
+        let waiting_ms = kept.oldest().map_or(0, |oldest| now.0.saturating_sub(oldest.0).max(0));
+        TableCounts {
+            topic: kept.topic.name.clone(),
+            files: kept.version.files().len() as u64,
+            bytes: files.clone().map(|file| file.facts.bytes).sum(),
+            rows: files.map(|file| file.facts.rows()).sum(),
+            waiting_bytes: kept.waiting.values().map(|waiting| waiting.bytes).sum(),
+            waiting_ms: waiting_ms.unsigned_abs(),
+            failing: kept.failures.into(),
+        }
+    }
 }
 
 impl Keeper {
@@ -171,11 +183,11 @@ impl Keeper {
         &mut self,
         topic: &Arc<Topic>,
         reply: oneshot::Sender<Result<Arc<Version>, GateError>>,
-        now: Now,
+        (now, coalesced_ms): (Now, u64),
     ) {
         let kept = self.kept(topic);
         let now_ms = now.mono_us / 1000;
-        let is_fresh = kept.asked_ms.is_some_and(|at_ms| now_ms < at_ms + COALESCED_MS);
+        let is_fresh = kept.asked_ms.is_some_and(|at_ms| now_ms < at_ms + coalesced_ms);
         if is_fresh && !kept.in_round {
             // An asker that is gone needs no answer.
             let _ = reply.send(Ok(kept.version.clone()));
@@ -209,6 +221,7 @@ impl Keeper {
             version: kept.version.clone(),
             manifest: kept.manifest.take(),
             reason,
+            failures: kept.failures,
         })
     }
 
@@ -254,13 +267,7 @@ impl Keeper {
 
     /// The tables kept here.
     pub fn counted(&self) -> impl Iterator<Item = Counted<'_>> {
-        self.kept.values().map(|kept| Counted {
-            topic: &kept.topic,
-            version: &kept.version,
-            waiting_bytes: kept.waiting.values().map(|waiting| waiting.bytes).sum(),
-            oldest: kept.oldest().filter(|_| !kept.waiting.is_empty()),
-            failures: kept.failures,
-        })
+        self.kept.values().map(Counted)
     }
 }
 
@@ -318,5 +325,131 @@ impl Kept {
             // One that is gone needs no answer.
             let _ = reply.send(Ok(version.clone()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::topic::{Overrides, TopicSettings};
+    use crate::config::Config;
+    use shard::disk::sim::SimDisk;
+    use shard::ids::{LogId, PartitionKey};
+    use std::path::Path;
+
+    const SETTINGS: fn() -> TableSettings =
+        || TableSettings { commit_bytes: 1_000, commit_ms: 60_000, ..TableSettings::default() };
+
+    fn topic(number: u128) -> Arc<Topic> {
+        let settings = TopicSettings::resolve(&Overrides::new(), &Config::default());
+        Arc::new(Topic {
+            view: 0,
+            id: Uuid::from_u128(number),
+            name: format!("t{number}").into(),
+            logs: vec![LogId(0)],
+            configs: Overrides::new(),
+            settings: Arc::new(settings.expect("the defaults are right")),
+            created_ms: 0,
+        })
+    }
+
+    fn now(ms: i64) -> Now {
+        Now { wall: Timestamp(ms), mono_us: ms.unsigned_abs() * 1000 }
+    }
+
+    fn news(topic: &Topic, until: i64, bytes: u64, since: i64) -> News {
+        let key = PartitionKey { view: 0, topic: topic.id, partition: 0 };
+        let (from, until) = (Offset(0), Offset(until));
+        let pending =
+            shard::log::Pending { key, from, until, bytes, since: Some(Timestamp(since)) };
+        News { pending, log_start: Offset(0), wants_room: false }
+    }
+
+    fn next(keeper: &mut Keeper, ms: i64) -> Option<(u128, Reason)> {
+        let begun = keeper.next(&SETTINGS(), now(ms))?;
+        Some((begun.topic.id.as_u128(), begun.reason))
+    }
+
+    /// A round that has written everything below `end`, as far as the table itself goes.
+    fn written(topic: &Topic, end: i64) -> Ended {
+        let (manifest, _) = Manifest::open(&SimDisk::new(1), Path::new("/t"), topic.id)
+            .expect("there is nothing to read");
+        Ended::Written { manifest, upkeep_at: None, ends: BTreeMap::from([(0, Offset(end))]) }
+    }
+
+    #[test]
+    fn the_most_urgent_goes_first_and_what_is_not_due_waits() {
+        let mut keeper = Keeper::default();
+        let all: Vec<Arc<Topic>> = (1..=4).map(topic).collect();
+        let (reply, _answer) = oneshot::channel();
+        keeper.hear(&all[0], news(&all[0], 5, 300, 0), Timestamp(0));
+        keeper.hear(&all[1], news(&all[1], 5, 1_000, 9_000), Timestamp(9_000));
+        keeper.hear(&all[3], News { wants_room: true, ..news(&all[3], 5, 1, 9_000) }, Timestamp(0));
+        keeper.ask(&all[2], reply, (now(10_000), 0));
+        assert_eq!(next(&mut keeper, 10_000), Some((3, Reason::Asked)));
+        assert_eq!(next(&mut keeper, 10_000), Some((4, Reason::Room)));
+        assert_eq!(next(&mut keeper, 10_000), Some((2, Reason::Due)));
+        assert_eq!(next(&mut keeper, 59_999), None);
+        assert_eq!(next(&mut keeper, 60_000), Some((1, Reason::Due)));
+        assert_eq!(keeper.rounds(), 4);
+        keeper.hear(&all[0], news(&all[0], 9, 3_000, 0), Timestamp(0));
+        assert_eq!(next(&mut keeper, 60_000), None, "a table is in one round at a time");
+    }
+
+    #[test]
+    fn what_fails_is_tried_again_after_longer_and_longer() {
+        let (mut keeper, topic) = (Keeper::default(), topic(1));
+        keeper.hear(&topic, news(&topic, 5, 1_000, 0), Timestamp(0));
+        let mut at = 0;
+        for wait_ms in [1_000, 2_000, 4_000, 8_000] {
+            assert!(next(&mut keeper, at).is_some());
+            keeper.ended(topic.id, Ended::Failed(None), now(at));
+            assert_eq!(next(&mut keeper, at + wait_ms - 1), None);
+            at += wait_ms;
+        }
+        for _ in 0..40 {
+            assert!(next(&mut keeper, at).is_some());
+            keeper.ended(topic.id, Ended::Failed(None), now(at));
+            at += RETRY_MAX_MS as i64;
+        }
+        assert_eq!(keeper.failures, 44);
+        assert!(next(&mut keeper, at).is_some());
+        keeper.ended(topic.id, written(&topic, 5), now(at));
+        assert!(next(&mut keeper, at).is_some(), "what waits still waits");
+    }
+
+    #[test]
+    fn an_asker_waits_for_all_that_was_committed_when_its_round_began() {
+        let (mut keeper, topic) = (Keeper::default(), topic(1));
+        let (reply, mut early) = oneshot::channel();
+        keeper.ask(&topic, reply, (now(0), 1_000));
+        assert_eq!(next(&mut keeper, 0), Some((1, Reason::Asked)));
+        let (reply, mut late) = oneshot::channel();
+        keeper.ask(&topic, reply, (now(1), 1_000));
+        // Something is committed and not on stable storage yet.
+        keeper.ended(topic.id, written(&topic, 3), now(2));
+        assert!(keeper.is_asked());
+        assert_eq!(early.try_recv().expect("waits"), None);
+        assert_eq!(next(&mut keeper, 3), None, "not at once again");
+        assert_eq!(next(&mut keeper, 22), Some((1, Reason::Asked)));
+        // The second asker is content; what the first saw when it began is still missing.
+        keeper.ended(topic.id, written(&topic, 0), now(30));
+        assert_eq!(early.try_recv().expect("waits"), None);
+        assert!(late.try_recv().expect("answered").is_some_and(|answer| answer.is_ok()));
+        let (reply, mut third) = oneshot::channel();
+        keeper.ask(&topic, reply, (now(500), 1_000));
+        assert!(third.try_recv().expect("answered at once").is_some());
+        assert_eq!(keeper.remove(topic.id), Removed::Idle);
+        let gone = early.try_recv().expect("answered").map(|answer| answer.err());
+        assert_eq!(gone, Some(Some(GateError::Unknown)));
+        assert_eq!(keeper.remove(topic.id), Removed::NotKept);
+    }
+
+    #[test]
+    fn a_log_start_that_passes_nothing_asks_for_nothing() {
+        let (mut keeper, topic) = (Keeper::default(), topic(1));
+        let past = News { log_start: Offset(4), ..news(&topic, 0, 0, 0) };
+        keeper.hear(&topic, past, Timestamp(0));
+        assert_eq!(next(&mut keeper, 100_000), None);
     }
 }
