@@ -23,7 +23,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::session::Session;
+use datafusion::catalog::Session;
 use shard::ids::Offset;
 use shard::table::schema::{storage_schema, visible_columns};
 use shard::table::TableFile;
