@@ -146,8 +146,7 @@ fn open(
     threads: &Threads,
     started: Instant,
 ) -> Result<OnDisk, ServeError> {
-    let settings = config.log_settings(data.logs.len());
-    let mut logs = logs::open(disk, data, &settings, (started, false))?;
+    let mut logs = logs::open(disk, data, &config.log_settings(), (started, false))?;
     logs.iter().for_each(|opened| report(opened.id, &opened.recovered));
     let mut machine = machine(config, data, threads.cores)?;
     if let Some(first) = logs.first_mut() {

@@ -30,9 +30,9 @@ pub enum LogsError {
     )]
     Missing { log: LogId, name: String, partition: i32, from: Offset, end: Offset },
     #[error(transparent)]
-    Tables(#[from] TablesError),
-    #[error(transparent)]
     Data(#[from] DataError),
+    #[error(transparent)]
+    Tables(#[from] TablesError),
     #[error("the thread that opened log {0} died")]
     Died(LogId),
     #[error(transparent)]
@@ -149,7 +149,8 @@ pub fn salvage(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Vec<(LogId, Recovered
     let data = Data::open(&**disk, dir, 1)?;
     let started = Instant::now();
     let mut opened = open(disk, &data, &LogSettings::default(), (started, true))?;
-    tables::tell_logs(&mut opened, &tables::versions_of_all(&**disk, dir)?);
+    // What is in a table is not missing.
+    tables::tell_logs(&mut opened, &tables::all_versions(&**disk, dir)?);
     let mut found = Vec::new();
     for Opened { id, mut log, recovered } in opened {
         log.accept_missing(now(started));

@@ -64,6 +64,20 @@ pub fn open(
     })
 }
 
+/// The versions of all tables in a data directory whose catalogue need not be readable, by topic.
+pub fn all_versions(disk: &dyn Disk, data: &Path) -> Result<Vec<Arc<Version>>, TablesError> {
+    let mut manifests = Vec::new();
+    for topic in list_tables(disk, data)? {
+        let open = Manifest::open(disk, &table_dir(data, topic), topic);
+        let (manifest, _) = open.map_err(|source| {
+            let name = "of an unknown name".to_string();
+            TablesError::Open { name, topic, source }
+        })?;
+        manifests.push(manifest);
+    }
+    Ok(versions(&manifests))
+}
+
 /// Opens tables as long as there are any to do.
 fn open_some(
     disk: &dyn Disk,
@@ -108,17 +122,6 @@ pub fn rules(config: &Config) -> TableRules {
         backlog_bytes_max: config.table_backlog_bytes,
         retention_check_ms: config.log_retention_check_interval_ms.unsigned_abs(),
     }
-}
-
-/// The versions of all tables there are, whatever topics there are.
-pub fn versions_of_all(disk: &dyn Disk, data: &Path) -> Result<Vec<Arc<Version>>, TablesError> {
-    let mut manifests = Vec::new();
-    for topic in list_tables(disk, data)? {
-        let open = Manifest::open(disk, &table_dir(data, topic), topic);
-        let failed = |source| TablesError::Open { name: "?".into(), topic, source };
-        manifests.push(open.map_err(failed)?.0);
-    }
-    Ok(versions(&manifests))
 }
 
 /// Tells the logs what the tables of their partitions consist of.

@@ -13,11 +13,8 @@ use super::keys::Config;
 use super::topic::TopicSettings;
 
 impl Config {
-    /// For each of so many logs.
-    pub fn log_settings(&self, logs: usize) -> LogSettings {
+    pub fn log_settings(&self) -> LogSettings {
         LogSettings {
-            hot_bytes: self.hot_bytes / logs.max(1) as u64,
-            hot_ms: self.hot_ms,
             segment_bytes_min: bounded(self.log_segment_initial_bytes),
             segment_bytes_max: bounded(self.log_segment_bytes),
             inline_bytes_max: in_memory(self.log_inline_max_bytes),
@@ -147,8 +144,7 @@ mod tests {
     #[test]
     fn the_defaults_are_the_engines() {
         let config = Config::default();
-        assert_eq!(config.log_settings(1), LogSettings::default());
-        assert_eq!(config.log_settings(4).hot_bytes, 2 << 30, "of all logs together");
+        assert_eq!(config.log_settings(), LogSettings::default());
         assert_eq!(config.table_settings(), TableSettings::default());
         let (ours, engines) = (config.decompression_limits(), Limits::default());
         assert_eq!((ours.bytes_max, ours.ratio_max), (engines.bytes_max, engines.ratio_max));

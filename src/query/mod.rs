@@ -135,11 +135,7 @@ impl Engine {
         Engine::start(settings, place, vec![View { name: "default".into(), topics }])
     }
 
-    pub fn start(
-        settings: Settings,
-        place: Place,
-        views: Vec<View>,
-    ) -> Result<Engine, QueryError> {
+    pub fn start(settings: Settings, place: Place, views: Vec<View>) -> Result<Engine, QueryError> {
         let threads = Builder::new_multi_thread()
             .worker_threads(settings.threads)
             .thread_name("query")
