@@ -129,7 +129,8 @@ fn a_statement_that_fails_says_why_and_ends_with_1() {
     fails("SELECT 1; SELECT 2", "one statement at a time");
     let (status, output, _) = ask(&broker, "table", "SELECT 1 AS one, 'x' AS two");
     assert!(status.success());
-    let table = "+-----+-----+\n| one | two |\n+-----+-----+\n| 1   | x   |\n+-----+-----+\n1 row\n";
+    let table =
+        "+-----+-----+\n| one | two |\n+-----+-----+\n| 1   | x   |\n+-----+-----+\n1 row\n";
     assert_eq!(output, table);
     let (_, output, _) = ask(&broker, "csv", "SELECT 1 AS one, NULL AS two");
     assert_eq!(output, "one,two\n1,\n");
