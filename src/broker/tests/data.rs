@@ -354,7 +354,7 @@ impl Found {
         match self.batches.last_mut() {
             Some((base, sent))
                 if sent.stamp == stamp
-                    && base + i64::from(sent.records) == offset
+                    && *base + i64::from(sent.records) == offset
                     && sent.value_bytes == value.len() =>
             {
                 sent.records += 1;
