@@ -102,11 +102,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    pub fn start(
-        settings: Settings,
-        place: Place,
-        views: Vec<View>,
-    ) -> Result<Engine, QueryError> {
+    pub fn start(settings: Settings, place: Place, views: Vec<View>) -> Result<Engine, QueryError> {
         let threads = Builder::new_multi_thread()
             .worker_threads(settings.threads)
             .thread_name("query")
