@@ -19,8 +19,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// How soon it is looked again for files that were to go and that somebody held.
-const HELD_AGAIN_MS: i64 = 60_000;
+/// How soon it is looked again for files that were to go and that somebody held: after as long as
+/// they have been held, within these bounds.
+const HELD_AGAIN_MS: (i64, i64) = (1_000, 60_000);
 
 /// One round's worth.
 #[derive(Debug)]
@@ -80,21 +81,25 @@ impl Work {
         disk: &dyn Disk,
         manifest: Option<Manifest>,
     ) -> (Option<Manifest>, Result<Outcome, WorkFailure>) {
-        let manifest = match manifest {
-            Some(manifest) if manifest.is_unsure() => manifest.reopen(disk),
-            Some(manifest) => Ok((manifest, Arc::default())),
-            None => Manifest::open(disk, &self.dir, self.topic.id),
-        };
         let mut manifest = match manifest {
-            Ok((manifest, _)) => manifest,
-            Err(error) => return (None, Err(error.into())),
+            Some(manifest) => manifest,
+            None => match Manifest::open(disk, &self.dir, self.topic.id) {
+                Ok((manifest, _)) => manifest,
+                Err(error) => return (None, Err(error.into())),
+            },
         };
         let work = AssertUnwindSafe(|| self.with(disk, &mut manifest));
         let outcome = catch_unwind(work).unwrap_or(Err(WorkFailure::Panicked));
+        if let Err(WorkFailure::Job(error)) = &outcome {
+            manifest.note_damage(error);
+        }
         (Some(manifest), outcome)
     }
 
     fn with(mut self, disk: &dyn Disk, manifest: &mut Manifest) -> Result<Outcome, WorkFailure> {
+        if manifest.is_unsure() {
+            manifest.reopen(disk)?;
+        }
         let mut next_id = || FileId(Uuid::new_v4().as_u64_pair().0);
         let (dir, ending, now) = (self.dir.clone(), self.ending.clone(), self.now);
         let next_id = &mut next_id;
@@ -157,9 +162,16 @@ impl Work {
         if self.upkeep_due(manifest).is_some() {
             return Some(self.now);
         }
-        let again = Timestamp(self.now.0 + HELD_AGAIN_MS);
         let expiry = |at: Timestamp| Timestamp(at.0.saturating_add(self.rules.grace_ms));
-        let held = |at: Timestamp| if at <= self.now { again } else { at };
+        let held = |at: Timestamp| {
+            let held_ms = self.now.0.saturating_sub(at.0);
+            let again = Timestamp(self.now.0 + held_ms.clamp(HELD_AGAIN_MS.0, HELD_AGAIN_MS.1));
+            if held_ms >= 0 {
+                again
+            } else {
+                at
+            }
+        };
         let expires_at = manifest.removed().map(|(_, at)| held(expiry(at))).min();
         let check_ms = i64::try_from(self.rules.retention_check_ms).unwrap_or(i64::MAX);
         let check_at = Timestamp(self.now.0.saturating_add(check_ms));
