@@ -12,6 +12,7 @@
 pub mod cache;
 mod error;
 pub mod file;
+pub mod memory;
 pub mod rebatch;
 pub mod rows;
 #[cfg(test)]
