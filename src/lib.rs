@@ -14,10 +14,14 @@ pub mod cores;
 pub mod errors;
 pub mod handlers;
 pub mod http;
+#[cfg(feature = "iceberg")]
+pub mod iceberg;
 pub mod inspect;
 pub mod metrics;
 pub mod net;
 pub mod preflight;
 pub mod protocol;
+#[cfg(feature = "sql")]
+pub mod query;
 pub mod runtime;
 pub mod state_machine;

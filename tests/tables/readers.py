@@ -1,0 +1,123 @@
+"""The readers of tables: how each is installed, and how each is asked.
+
+A reader is a program in readers/ that stays up for a run. It gets an address as its argument and
+steps as lines (rows.serve); what a step prints is its answer:
+
+    version                            a line
+    names                              the topics there are, a line each
+    rows TOPIC [SNAPSHOT]              rows, as rows.py has them; of now, or of a snapshot
+    where TOPIC PARTITION OFFSET       the rows of a partition from an offset on
+    count TOPIC                        how many rows there are, from metadata where it can
+    ends TOPIC                         the greatest and the least offset
+    snapshots TOPIC                    id, operation and time in ms, a line each, oldest first
+    write TOPIC                        tries to add a row, which has to fail
+
+The Kafka client writes as well: produce TOPIC CODEC FIRST COUNT, and its rows take the ends.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "clients"))
+import installs
+from records import NotRun
+
+SPARK = ("pyspark==4.0.5", "iceberg-spark-runtime-4.0_2.13", "1.10.1")
+TABLES = ["pyiceberg[pyarrow]==0.12.0", "polars==2.1.0", "duckdb==1.5.5",
+          "duckdb-extension-iceberg==1.5.5", "duckdb-extension-avro==1.5.5",
+          "duckdb-extension-httpfs==1.5.5"]
+KAFKA = ["confluent-kafka==2.16.1"]
+SQL = ["psycopg[binary]==3.3.9"]
+
+
+def tables():
+    return installs.python("readers-of-tables", TABLES), {}
+
+
+def kafka():
+    return installs.python("confluent-kafka--2.16.1", KAFKA), {}
+
+
+def sql():
+    """Both clients of PostgreSQL: psycopg, and the program psql."""
+    installs.apt("psql", "postgresql-client")
+    return installs.python("psycopg-3.3.9", SQL), {}
+
+
+def spark():
+    """The runtime of Iceberg comes from where the Java clients come from."""
+    package, artifact, version = SPARK
+    installs.apt("java", "default-jdk-headless")
+    installs.apt("mvn", "maven")
+
+    def jar(folder):
+        installs.install(["mvn", "-q", "-B", "dependency:copy",
+                          f"-Dartifact=org.apache.iceberg:{artifact}:{version}",
+                          f"-DoutputDirectory={folder}"])
+    folder = installs.once(f"{artifact}-{version}", jar)
+    # Spark's package comes as sources, which need nothing but Python to install.
+    def environment(into):
+        installs.install([sys.executable, "-m", "venv", into])
+        installs.install([into / "bin" / "python", "-m", "pip", "install", "-q",
+                          "--disable-pip-version-check", package])
+    python = installs.once(f"pyspark-{package.rsplit('=', 1)[1]}", environment) / "bin" / "python"
+    runtime = str(folder / f"{artifact}-{version}.jar")
+    return python, {"ICEBERG_RUNTIME": runtime, "PYSPARK_PYTHON": str(python)}
+
+
+class Failed(RuntimeError):
+    """What a reader said of a step that failed."""
+
+
+class Reader:
+    """One program; used in a `with`."""
+
+    def __init__(self, script, install, address, directory):
+        self.name = script.removesuffix(".py").removesuffix("_reader")
+        self.script, self.install, self.address = script, install, address
+        self.errors = os.path.join(directory, f"{self.name}.err")
+        self.child = None
+
+    def __enter__(self):
+        python, environment = self.install()
+        environment = {**os.environ, **environment, "PYTHONPATH": str(HERE),
+                       "PYTHONDONTWRITEBYTECODE": "1"}
+        with open(self.errors, "wb") as errors:
+            self.child = subprocess.Popen(
+                [str(python), str(HERE / "readers" / self.script), self.address], text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment)
+        return self
+
+    def __exit__(self, *_):
+        self.child.stdin.close()
+        try:
+            self.child.wait(20)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+        self.child.stdout.close()
+
+    def ask(self, *step):
+        """The lines a step prints."""
+        self.child.stdin.write(" ".join(str(word) for word in step) + "\n")
+        self.child.stdin.flush()
+        lines = []
+        for line in self.child.stdout:
+            line = line.rstrip("\n")
+            if line == "done":
+                return lines
+            if line.startswith("failed "):
+                raise Failed(json.loads(line.removeprefix("failed ")))
+            lines.append(line)
+        with open(self.errors, errors="replace") as said:
+            raise Failed(f"{self.name} ended: {said.read()[-1500:]}")
+
+
+def of_tables(name):
+    return f"{name}_reader.py", spark if name == "spark" else tables
+
+
+__all__ = ["Failed", "NotRun", "Reader", "kafka", "of_tables", "sql"]

@@ -1,0 +1,64 @@
+"""DuckDB with its Iceberg extension, which comes as a wheel. The steps are in ../readers.py."""
+import importlib
+import pathlib
+import sys
+
+import duckdb
+
+from rows import dump, of_record, serve
+
+COLUMNS = "kafka_partition, kafka_offset, key, value, headers, timestamp_broker, timestamp_producer"
+
+
+def connect():
+    connection = duckdb.connect()
+    for name in ("httpfs", "avro", "iceberg"):
+        package = importlib.import_module(f"duckdb_extension_{name}")
+        found = sorted(pathlib.Path(package.__file__).parent.rglob("*.duckdb_extension"))
+        connection.load_extension(str(found[0]))
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute(f"ATTACH 'default' AS basalt (TYPE iceberg, ENDPOINT '{CATALOGUE}', "
+                       "AUTHORIZATION_TYPE 'none')")
+    return connection
+
+
+def show(connection, query):
+    found = connection.execute(query)
+    names = [column[0] for column in found.description]
+    dump(of_record(dict(zip(names, line))) for line in found.fetchall())
+
+
+def name(topic):
+    return f'basalt.kafka_topics."{topic}"'
+
+
+def rows(topic, snapshot=None):
+    at = f" AT (VERSION => {snapshot})" if snapshot else ""
+    show(connect(), f"SELECT {COLUMNS} FROM {name(topic)}{at}")
+
+
+def where(topic, partition, offset):
+    show(connect(), f"SELECT {COLUMNS} FROM {name(topic)} "
+         f"WHERE kafka_partition = {partition} AND kafka_offset >= {offset}")
+
+
+def count(topic):
+    print(connect().execute(f"SELECT count(*) FROM {name(topic)}").fetchone()[0])
+
+
+def ends(topic):
+    query = f"SELECT max(kafka_offset), min(kafka_offset), max(timestamp_broker) FROM {name(topic)}"
+    greatest, least, _ = connect().execute(query).fetchone()
+    print(greatest, least)
+
+
+def write(topic):
+    connect().execute(f"INSERT INTO {name(topic)} SELECT * FROM {name(topic)} LIMIT 1")
+
+
+def version():
+    print(duckdb.__version__)
+
+
+CATALOGUE = sys.argv[1]
+serve(globals())
