@@ -193,7 +193,7 @@ fn rows_out_of_place_are_refused() {
     assert_eq!(place(finish(&[covered(3, 6, 9)]).unwrap_err()), (3, 5));
     assert_eq!(place(finish(&[covered(3, 5, 8)]).unwrap_err()), (3, 5));
     assert_eq!(place(finish(&[covered(3, 5, 9), covered(1, 0, 1)]).unwrap_err()), (1, 0));
-    assert_eq!(disk.files(), [Path::new(""); 0], "temporary files go with their writers");
+    assert!(disk.files().is_empty(), "temporary files go with their writers");
     assert!(finish(&[covered(3, 5, 9), covered(4, 0, 1)]).is_ok());
     let other = rows(3, 5..9, 1).project(&[0, 1]).unwrap();
     assert!(matches!(begin().add(&other), Err(TableError::Columns { .. })));
@@ -246,7 +246,7 @@ fn a_full_disk_leaves_nothing_behind() {
         writer.add(&rows(0, 0..20_000, 100)).and_then(|()| writer.finish(&[covered(0, 0, 20_000)]));
     let Err(TableError::Io { source, .. }) = written else { panic!("{written:?}") };
     assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
-    assert_eq!(disk.files(), [Path::new(""); 0]);
+    assert!(disk.files().is_empty(), "{:?}", disk.files());
 }
 
 #[test]
