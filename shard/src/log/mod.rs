@@ -53,7 +53,7 @@ mod write;
 
 pub use carry::CarryError;
 pub use chain::OpenError;
-pub use cold::{ColdError, ColdRead};
+pub use cold::{ColdError, ColdRead, ReadAhead};
 pub use engine::Log;
 pub use feed::{Fed, Feed, OpenFeed};
 pub use frame::{Carried, FrameHeader, Kind, FRAME_HEADER_BYTES, PAGE_BYTES};
