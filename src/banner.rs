@@ -5,10 +5,10 @@
 //! for:
 //!
 //! ```text
-//! ready kafka=127.0.0.1:9092 cores=2 data=./basalt-data pid=1234
+//! ready kafka=127.0.0.1:9092 http=127.0.0.1:8092 cores=2 data=./basalt-data pid=1234
 //! ```
 //!
-//! Texts only; the caller prints and flushes them.
+//! `http=` and `pg=` are there when something listens for them. Texts only; the caller prints and flushes them.
 
 use std::path::Path;
 
@@ -20,6 +20,9 @@ pub struct Facts<'a> {
     pub config: &'a Config,
     /// The address bound, with its real port.
     pub listening: &'a HostPort,
+    /// The same for HTTP and for clients of PostgreSQL; `None` when nothing listens.
+    pub http: Option<&'a HostPort>,
+    pub pg: Option<&'a HostPort>,
     pub cores: usize,
     /// Whether each core has a CPU of its own.
     pub pinned: bool,
@@ -58,9 +61,15 @@ pub fn banner(facts: &Facts<'_>) -> String {
 }
 
 pub fn ready(facts: &Facts<'_>) -> String {
+    let service = |name: &str, at: Option<&HostPort>| match at {
+        Some(at) => format!(" {name}={at}"),
+        None => String::new(),
+    };
     format!(
-        "ready kafka={} cores={} data={} pid={}",
+        "ready kafka={}{}{} cores={} data={} pid={}",
         facts.listening,
+        service("http", facts.http),
+        service("pg", facts.pg),
         facts.cores,
         one_word(&facts.config.data_dir),
         facts.pid
@@ -91,7 +100,8 @@ mod tests {
     use super::*;
 
     fn facts<'a>(config: &'a Config, listening: &'a HostPort, cores: usize) -> Facts<'a> {
-        Facts { config, listening, cores, pinned: true, kernel: "6.18.44", pid: 1234 }
+        let (http, pg, pinned) = (None, None, true);
+        Facts { config, listening, http, pg, cores, pinned, kernel: "6.18.44", pid: 1234 }
     }
 
     #[test]
@@ -102,7 +112,12 @@ mod tests {
             ready(&facts(&config, &listening, 2)),
             "ready kafka=127.0.0.1:9092 cores=2 data=./basalt-data pid=1234"
         );
-        let config = Config { data_dir: "/a b/c\nd".into(), ..config };
+        let [http, pg] = [8092, 5433].map(|port| listening.with_port(port));
+        let all = Facts { http: Some(&http), pg: Some(&pg), ..facts(&config, &listening, 2) };
+        let line = ready(&all);
+        let start = "ready kafka=127.0.0.1:9092 http=127.0.0.1:8092 pg=127.0.0.1:5433 cores=2 ";
+        assert!(line.starts_with(start), "{line}");
+        let config = Config { data_dir: "/a b/c\nd".into(), ..Config::default() };
         let line = ready(&facts(&config, &listening, 2));
         assert!(line.ends_with("data=/a?b/c?d pid=1234"), "{line}");
     }

@@ -8,15 +8,18 @@
 mod data;
 mod logs;
 mod serving;
+mod tables;
 #[cfg(test)]
 mod tests;
 
 use crate::banner::{self, Facts};
-use crate::catalog::{Machine, Rules, Topic};
+use crate::catalog::{CatalogImage, Machine, Rules, Topic};
 use crate::config::describe::Node;
 use crate::config::topic::InvalidConfig;
 use crate::config::{Advertise, Config, HostPort, Threads};
+use crate::cores::gate::{gate, GateEnd, Shown};
 use crate::cores::{home, mesh, CoreParts, Lanes, Quiet, SettingsOf};
+use crate::cores::{TableLane, TableParts, Throttle};
 use crate::handlers::Cluster;
 use crate::http::{self, HttpError};
 use crate::metrics::Board;
@@ -30,11 +33,13 @@ use serving::CoreStart;
 use shard::disk::{check_folio, Disk, FolioCheck, RealDisk};
 use shard::ids::LogId;
 use shard::log::Log;
+use shard::table::Manifest;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{mpsc, Arc};
 use std::time::Instant;
+use tables::TablesError;
 
 /// Why a broker did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +58,8 @@ pub enum ServeError {
     Defaults(#[from] InvalidConfig),
     #[error("threads cannot be started: {0}")]
     Threads(#[source] io::Error),
+    #[error(transparent)]
+    Tables(#[from] TablesError),
     #[error(transparent)]
     Http(#[from] HttpError),
     #[error("a core did not come up")]
@@ -76,10 +83,14 @@ pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), S
         logs::read_catalog(&*disk, &mut first.log, &mut machine).map_err(LogsError::from)?;
     }
     logs::drop_deleted(&mut logs, &machine);
+    let manifests = tables::open(&disk, &config.data_dir, &machine.image())?;
+    tables::tell_logs(&mut logs, &tables::versions(&manifests));
     logs::refuse_missing(&logs, &machine)?;
     let logs = logs.into_iter().map(|opened| (opened.id, opened.log)).collect();
     let (lanes, workers) = Lanes::start(data.logs.iter().map(|(id, _)| *id), threads.workers)
         .map_err(ServeError::Threads)?;
+    let (table_lane, table_threads) =
+        TableLane::start(threads.tables).map_err(ServeError::Threads)?;
     let boards: Vec<Board> = (0..threads.cores).map(|_| Board::default()).collect();
     let http = match cleared.http {
         Some(address) => Some(http::serve(address, boards.clone())?),
@@ -94,18 +105,23 @@ pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), S
         data: &data,
         cluster,
         lanes,
+        table_lane,
+        manifests,
         boards,
         admission,
         ready,
         started,
     };
-    let (starts, stoppers) = boot.starts(logs, machine, listeners);
+    let (gate, gate_ends) = gate(threads.cores, machine.image(), &config.data_dir);
+    let fronts = listeners.into_iter().zip(gate_ends).collect();
+    let (starts, stoppers) = boot.starts(logs, machine, fronts, gate.shown());
     let bodies = starts.into_iter().map(|start| move || serving::run(start)).collect();
     let cores = runtime::start(bodies, threads.pinned, &stops)?;
     for _ in 0..threads.cores {
         up.recv().map_err(|_| ServeError::NotUp)?;
     }
-    announce(&config, &bound, &threads);
+    let http_at = http.as_ref().and_then(|http| http.address());
+    announce(&config, &bound, &threads, Services { http: http_at, pg: None });
     watch_folios(&config);
 
     let stop = stops.wait();
@@ -120,6 +136,7 @@ pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), S
     let ended = cores.join();
     drop(http);
     workers.join();
+    table_threads.join();
     drop(cleared.lock);
     Ok(ended?)
 }
@@ -173,6 +190,8 @@ struct Boot<'a> {
     data: &'a Data,
     cluster: Arc<Cluster>,
     lanes: Lanes,
+    table_lane: TableLane,
+    manifests: Vec<Manifest>,
     boards: Vec<Board>,
     admission: Arc<Admission>,
     ready: mpsc::Sender<()>,
@@ -182,12 +201,13 @@ struct Boot<'a> {
 impl Boot<'_> {
     /// What each core starts with, and what stops it.
     fn starts(
-        self,
+        mut self,
         logs: Vec<(LogId, Log)>,
         machine: Machine,
-        listeners: Vec<TcpListener>,
+        fronts: Vec<(TcpListener, GateEnd)>,
+        shown: Shown,
     ) -> (Vec<CoreStart>, Vec<oneshot::Sender<()>>) {
-        let cores = listeners.len();
+        let cores = fronts.len();
         let image = machine.image();
         let sides: BTreeMap<_, _> = logs.iter().map(|(id, log)| (*id, log.sides())).collect();
         let sides = Arc::new(sides);
@@ -199,10 +219,12 @@ impl Boot<'_> {
         for (id, log) in logs {
             hosted[id.0 as usize % cores].push((id, log));
         }
+        let tables = self.table_parts(&image, cores);
+        let boards = std::mem::take(&mut self.boards);
         let quiet = Quiet::default();
         let mut stoppers = Vec::with_capacity(cores);
-        let each = hosted.into_iter().zip(mesh(cores)).zip(listeners).zip(self.boards);
-        let starts = each.enumerate().map(|(id, (((logs, ends), listener), board))| {
+        let each = hosted.into_iter().zip(mesh(cores)).zip(fronts).zip(boards).zip(tables);
+        let starts = each.enumerate().map(|(id, ((((logs, ends), front), board), tables))| {
             let (to_home, home) = home();
             let (stopper, stop) = oneshot::channel();
             stoppers.push(stopper);
@@ -218,11 +240,14 @@ impl Boot<'_> {
                 started: self.started,
                 disk: self.disk.clone(),
                 group_limits: group_limits.clone(),
+                tables,
+                shown: shown.clone(),
             };
+            let (listener, gate) = front;
             CoreStart {
                 parts,
                 catalog: catalog.take(),
-                ends,
+                ends: (ends, gate),
                 home,
                 quiet: quiet.clone(),
                 listener,
@@ -238,6 +263,20 @@ impl Boot<'_> {
         let starts = starts.collect();
         tracing::debug!(run = self.data.run.0, "cores are about to start");
         (starts, stoppers)
+    }
+
+    fn table_parts(&mut self, image: &CatalogImage, cores: usize) -> Vec<TableParts> {
+        let (versions, throttle) = (tables::versions(&self.manifests), Throttle::new(cores));
+        let shares = tables::by_keeper(std::mem::take(&mut self.manifests), image, cores);
+        let parts = |manifests| TableParts {
+            manifests,
+            versions: versions.clone(),
+            data: self.config.data_dir.clone(),
+            rules: tables::rules(self.config),
+            lane: self.table_lane.clone(),
+            throttle: throttle.clone(),
+        };
+        shares.into_iter().map(parts).collect()
     }
 }
 
@@ -281,13 +320,25 @@ fn watch_folios(config: &Config) {
     }
 }
 
-fn announce(config: &Config, bound: &[SocketAddr], threads: &Threads) {
+/// Where the services that are not Kafka's listen.
+struct Services {
+    http: Option<SocketAddr>,
+    pg: Option<SocketAddr>,
+}
+
+fn announce(config: &Config, bound: &[SocketAddr], threads: &Threads, services: Services) {
     let port = bound.first().map_or(0, SocketAddr::port);
     let listening: HostPort = config.listen.with_port(port);
+    let shown = |at: &Option<HostPort>, bound: Option<SocketAddr>| {
+        Some(at.as_ref()?.with_port(bound?.port()))
+    };
+    let (http, pg) = (shown(&config.http, services.http), shown(&config.pg, services.pg));
     let kernel = preflight::kernel_release();
     let facts = Facts {
         config,
         listening: &listening,
+        http: http.as_ref(),
+        pg: pg.as_ref(),
         cores: threads.cores,
         pinned: threads.pinned,
         kernel: &kernel,

@@ -32,7 +32,22 @@ pub enum Command {
     /// Show what a running broker counts, per core.
     Stats {
         /// Where the broker serves HTTP (its `http` key).
-        #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9644")]
+        #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8092")]
+        http: String,
+    },
+    /// Run a statement that reads topics, in a running broker.
+    ///
+    /// Every topic is a table: basalt sql "SELECT * FROM my_topic LIMIT 10". Ends with status 1
+    /// when the statement fails, or when not all of its rows came.
+    #[cfg(feature = "sql")]
+    Sql {
+        #[arg(value_name = "STATEMENT")]
+        statement: String,
+        /// How rows are shown.
+        #[arg(long, value_name = "table|csv|json|arrow", default_value = "table")]
+        format: RowFormat,
+        /// Where the broker serves HTTP (its `http` key).
+        #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8092")]
         http: String,
     },
     /// Look into the logs of a data directory.
@@ -40,6 +55,19 @@ pub enum Command {
         #[command(subcommand)]
         command: LogCommand,
     },
+}
+
+/// How `basalt sql` shows rows.
+#[cfg(feature = "sql")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum RowFormat {
+    /// Columns that fit, for people.
+    Table,
+    Csv,
+    /// One object a line.
+    Json,
+    /// Arrow's stream format.
+    Arrow,
 }
 
 #[derive(Debug, PartialEq, Subcommand)]
@@ -96,9 +124,12 @@ pub struct ServeArgs {
     /// When acks=all is answered [key: flush].
     #[arg(long, value_name = "commit|interval|os")]
     flush: Option<String>,
-    /// Where metrics are served [key: http].
+    /// Where metrics, SQL and Iceberg are served over HTTP [key: http].
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
+    /// Where clients of PostgreSQL connect [key: pg].
+    #[arg(long, value_name = "HOST:PORT")]
+    pg: Option<String>,
     /// Any configuration key; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
@@ -122,6 +153,7 @@ impl ServeArgs {
             ("cores", "--cores", &self.cores),
             ("flush", "--flush", &self.flush),
             ("http", "--http", &self.http),
+            ("pg", "--pg", &self.pg),
         ];
         let given = flags
             .into_iter()
@@ -151,7 +183,7 @@ mod tests {
     #[test]
     fn serve_is_the_default_and_takes_every_flag() {
         let line = "--data-dir d --listen h:1 --advertised a:2 --advertise per-core --cores 3 \
-                    --flush os --http h:4 --set log.warm.bytes=8MiB --set cores=5";
+                    --flush os --http h:4 --pg h:5 --set log.warm.bytes=8MiB --set cores=5";
         let bare = parse(line).unwrap();
         assert_eq!(bare, parse(&format!("serve {line}")).unwrap());
         assert_eq!(parse("").unwrap(), Command::Serve(ServeArgs::default()));
@@ -159,7 +191,7 @@ mod tests {
         let config = Config::load(&args.sources()).unwrap();
         assert_eq!((config.cores, config.flush), (5, Flush::Os));
         assert_eq!(config.log_warm_bytes, 8 << 20);
-        assert_eq!(config.http.unwrap().port, 4);
+        assert_eq!((config.http.unwrap().port, config.pg.unwrap().port), (4, 5));
         for (key, ..) in args.sources().flags {
             assert!(KEYS.iter().any(|known| known.name == key), "{key}");
         }
@@ -177,7 +209,16 @@ mod tests {
             panic!()
         };
         assert_eq!(serve.sources().flags, [("cores", "--cores", "2".to_string())]);
-        assert_eq!(parse("stats"), Ok(Command::Stats { http: "127.0.0.1:9644".into() }));
+        assert_eq!(parse("stats"), Ok(Command::Stats { http: "127.0.0.1:8092".into() }));
+        #[cfg(feature = "sql")]
+        assert_eq!(
+            parse("sql --format csv --http h:1 SELECT"),
+            Ok(Command::Sql {
+                statement: "SELECT".into(),
+                format: RowFormat::Csv,
+                http: "h:1".into()
+            })
+        );
         assert_eq!(
             parse("log dump d/0"),
             Ok(Command::Log { command: LogCommand::Dump { path: "d/0".into() } })

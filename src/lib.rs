@@ -21,5 +21,7 @@ pub mod metrics;
 pub mod net;
 pub mod preflight;
 pub mod protocol;
+#[cfg(feature = "sql")]
+pub mod query;
 pub mod runtime;
 pub mod state_machine;

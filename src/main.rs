@@ -6,6 +6,8 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+#[cfg(feature = "sql")]
+use basalt::cli::RowFormat;
 use basalt::cli::{Cli, Command, ConfigCommand, LogCommand, ServeArgs};
 use basalt::config::{Config, ConfigErrors};
 use basalt::inspect::{self, InspectError};
@@ -24,6 +26,8 @@ fn main() -> ExitCode {
             show(&serve, explain)
         }
         Command::Stats { http } => stats(&http),
+        #[cfg(feature = "sql")]
+        Command::Sql { statement, format, http } => sql(&statement, format, &http),
         Command::Log { command: LogCommand::Dump { path } } => dump(&path),
         Command::Log { command: LogCommand::Salvage { dir } } => salvage(&dir),
     };
@@ -61,6 +65,22 @@ fn stats(address: &str) -> Result<(), Failure> {
         vec![format!("no broker tells its metrics at {address} ({error}): is --http set there?")]
     })?;
     print(&text)
+}
+
+#[cfg(feature = "sql")]
+fn sql(statement: &str, format: RowFormat, address: &str) -> Result<(), Failure> {
+    use basalt::http::terminal::{self, AskError, Shown};
+    use basalt::query::results::Format;
+    let shown = match format {
+        RowFormat::Table => Shown::Table,
+        RowFormat::Csv => Shown::Rows(Format::Csv),
+        RowFormat::Json => Shown::Rows(Format::Json),
+        RowFormat::Arrow => Shown::Rows(Format::Arrow),
+    };
+    match terminal::run(address, statement, shown, &mut std::io::stdout().lock()) {
+        Err(AskError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        ended => ended.map_err(|error| vec![error.to_string()]),
+    }
 }
 
 fn check(file: &Path) -> Result<(), Failure> {

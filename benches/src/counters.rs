@@ -5,10 +5,12 @@
 
 use crate::BenchError;
 use nix::sys::resource::{getrusage, UsageWho};
+use nix::sys::time::TimeVal;
 use nix::unistd::{sysconf, SysconfVar};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -82,6 +84,8 @@ pub struct ThreadUsage {
     pub faults: i64,
     /// How often the thread was put aside for another one.
     pub preempted: i64,
+    /// Time on a CPU, in user space and in the kernel.
+    pub cpu: Duration,
 }
 
 pub fn thread_usage() -> ThreadUsage {
@@ -89,9 +93,15 @@ pub fn thread_usage() -> ThreadUsage {
         Ok(usage) => ThreadUsage {
             faults: usage.minor_page_faults(),
             preempted: usage.involuntary_context_switches(),
+            cpu: duration(usage.user_time()) + duration(usage.system_time()),
         },
         Err(_) => ThreadUsage::default(),
     }
+}
+
+fn duration(time: TimeVal) -> Duration {
+    let (seconds, micros) = (time.tv_sec().max(0) as u64, time.tv_usec().max(0) as u64);
+    Duration::from_secs(seconds) + Duration::from_micros(micros)
 }
 
 #[cfg(test)]

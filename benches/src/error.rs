@@ -1,6 +1,8 @@
 //! Why a bench did not come to an end.
 
 use shard::log::{AppendError, Failure, OpenError};
+use shard::table::rows::RowsError;
+use shard::table::TableError;
 use std::io;
 use std::path::PathBuf;
 
@@ -14,6 +16,10 @@ pub enum BenchError {
     Append(#[from] AppendError),
     #[error("a job of the log: {0}")]
     Job(#[from] Failure),
+    #[error("making rows: {0}")]
+    Rows(#[from] RowsError),
+    #[error("a table file: {0}")]
+    Table(#[from] TableError),
     #[error("a thread of the log has gone")]
     Lane,
     #[error("the log has been busy for {seconds} s")]

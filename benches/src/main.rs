@@ -7,7 +7,10 @@ use benches::load::Load;
 use benches::recovery::Fill;
 use benches::report::{write_json, Report};
 use benches::validation::Size;
-use benches::{append, commits, device, partitions, recovery, relocation, validation, BenchError};
+use benches::{
+    append, columnarise, commits, device, partitions, rebatch, recovery, relocation, validation,
+    BenchError,
+};
 use clap::{Parser, Subcommand};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -84,6 +87,16 @@ enum Bench {
         /// MB/s.
         #[arg(long, default_value_t = 50)]
         rate: u64,
+    },
+    /// Making a table file of raw batches.
+    Columnarise {
+        #[arg(long, default_value_t = 256)]
+        mib: u64,
+    },
+    /// Making record batches of a table file again.
+    Rebatch {
+        #[arg(long, default_value_t = 256)]
+        mib: u64,
     },
     /// All of them with their default sizes.
     All,
@@ -162,6 +175,8 @@ fn chosen(bench: &Bench) -> Vec<Bench> {
             Bench::Partitions { count: 100_000 },
             Bench::Commits { count: 10_000_000, keys: 100 },
             Bench::Relocation { seconds: 20.0, rate: 50 },
+            Bench::Columnarise { mib: 256 },
+            Bench::Rebatch { mib: 256 },
         ],
         one => vec![one.clone()],
     }
@@ -187,6 +202,8 @@ fn once(dir: &Path, bench: &Bench) -> Result<Report, BenchError> {
         Bench::Partitions { count } => partitions::run(dir, *count, &measure_elsewhere),
         Bench::Commits { count, keys } => commits::run(dir, *count, *keys),
         Bench::Relocation { seconds, rate } => relocation::run(dir, *seconds, rate * 1_000_000),
+        Bench::Columnarise { mib } => columnarise::run(dir, mib << 20),
+        Bench::Rebatch { mib } => rebatch::run(dir, mib << 20),
         Bench::All | Bench::Fill { .. } | Bench::MeasurePartitions { .. } => {
             Ok(Report::new("nothing"))
         }

@@ -59,7 +59,8 @@ impl Starter {
         let errors = File::create(&log).map_err(PerfError::file(&log))?;
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--data-dir").arg(data);
-        command.args(["--listen", &address, "--http", &http]).args(&self.flags);
+        command.args(["--listen", &address, "--http", &http, "--pg", "127.0.0.1:0"]);
+        command.args(&self.flags);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
         let started = Instant::now();
         let program = self.binary.display().to_string();

@@ -9,6 +9,7 @@ use shard::ids::{LogId, Offset, Timestamp};
 use shard::log::{ColdError, Log, LogSettings, LogSpec, Now, OpenError, ReadAsk, ReadError};
 use shard::log::{Recovered, Until};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -23,10 +24,10 @@ pub enum LogsError {
     #[error("{source} (`basalt log salvage DIR` gives up what is damaged and keeps the rest)")]
     Open { log: LogId, source: OpenError },
     #[error(
-        "records of {name}-{partition} below offset {from} are missing from log {log}: restore its \
-         segment files, or go on without them with `basalt log salvage DIR`"
+        "records {from}..{end} of {name}-{partition} are missing from log {log} and from its table: \
+         restore the files, or go on without them with `basalt log salvage DIR`"
     )]
-    Missing { log: LogId, name: String, partition: i32, from: Offset },
+    Missing { log: LogId, name: String, partition: i32, from: Offset, end: Offset },
     #[error(transparent)]
     Data(#[from] DataError),
     #[error("the thread that opened log {0} died")]
@@ -59,16 +60,16 @@ pub struct Opened {
     pub recovered: Recovered,
 }
 
-/// Refuses to go on without records of topics that are still there.
+/// Refuses to go on without records of topics that are still there. The logs have been told of
+/// their tables.
 pub fn refuse_missing(opened: &[Opened], machine: &Machine) -> Result<(), LogsError> {
     let image = machine.image();
-    for Opened { id, log, recovered } in opened {
-        for (partition, from) in &recovered.missing {
-            let key = log.partitions().find(|(dense, _)| dense == partition).map(|(_, key)| key);
-            let topic = key.and_then(|key| image.by_id(key.view, key.topic));
-            if let (Some(key), Some(topic)) = (key, topic) {
+    for Opened { id: number, log, .. } in opened {
+        for (id, key) in log.partitions() {
+            let Some(Range { start, end }) = log.missing(id).into_iter().next() else { continue };
+            if let Some(topic) = image.by_id(key.view, key.topic) {
                 let (name, partition) = (topic.name.to_string(), key.partition);
-                return Err(LogsError::Missing { log: *id, name, partition, from: *from });
+                return Err(LogsError::Missing { log: *number, name, partition, from: start, end });
             }
         }
     }
@@ -82,6 +83,9 @@ pub fn open(
     settings: &LogSettings,
     (started, salvage): (Instant, bool),
 ) -> Result<Vec<Opened>, LogsError> {
+    // What is kept hot is for all of them together.
+    let hot_bytes = settings.hot_bytes / (data.logs.len() as u64).max(1);
+    let settings = &LogSettings { hot_bytes, ..settings.clone() };
     let opening: Vec<_> = data
         .logs
         .iter()
@@ -122,9 +126,6 @@ pub fn report(log: LogId, recovered: &Recovered) {
     for cut in &recovered.cuts {
         tracing::warn!(%log, ?cut, "a log was cut where it had not been acknowledged");
     }
-    for (partition, below) in &recovered.missing {
-        tracing::error!(%log, %partition, %below, "segments of a partition are missing");
-    }
 }
 
 /// Lets go of what the logs still hold of topics that were deleted, and asks to be told when
@@ -147,6 +148,7 @@ pub fn salvage(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Vec<(LogId, Recovered
     let opened = open(disk, &data, &LogSettings::default(), (started, true))?;
     let mut found = Vec::new();
     for Opened { id, mut log, recovered } in opened {
+        log.accept_missing(now(started));
         log.checkpoint();
         let mut stopped = false;
         while !(stopped && log.is_settled()) {

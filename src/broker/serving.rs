@@ -3,6 +3,7 @@
 use crate::catalog::Machine;
 use crate::config::{Advertise, Config};
 use crate::cores::front::{Parcel, Touched};
+use crate::cores::gate::GateEnd;
 use crate::cores::{Core, CoreParts, Door, Ends, Home, Life, Quiet};
 use crate::handlers::{Client, Cluster, Handlers};
 use crate::metrics::{Board, Snapshot};
@@ -25,7 +26,7 @@ pub struct CoreStart {
     pub parts: CoreParts,
     /// For core 0, which keeps the catalogue.
     pub catalog: Option<Machine>,
-    pub ends: Ends,
+    pub ends: (Ends, GateEnd),
     pub home: Home,
     pub quiet: Quiet,
     pub listener: TcpListener,

@@ -208,7 +208,7 @@ fn live(disk: &SimDisk, shape: &Shape, mut model: Model, plan: Plan) -> (Model, 
     model.tally.segments += open.found.segments;
     let (sender, outcome) = mpsc::channel();
     let clients = disk.clone();
-    let body: life::Body = Box::new(move |door| {
+    let body: life::Body = Box::new(move |door, _gate| {
         Box::pin(async move {
             let outcome = client::live(door, clients, model, plan).await;
             sender.send(outcome).expect("the test waits");

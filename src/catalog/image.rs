@@ -91,6 +91,11 @@ impl CatalogImage {
         self.by_id.get(&id).filter(|topic| topic.view == view)
     }
 
+    /// The topic of an id in whatever view: for the broker's own housekeeping.
+    pub fn of_any_view(&self, id: Uuid) -> Option<&Arc<Topic>> {
+        self.by_id.get(&id)
+    }
+
     /// The topics of this name, one of each view that has it.
     pub fn topics_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Arc<Topic>> {
         self.by_name.values().filter_map(move |names| names.get(name))

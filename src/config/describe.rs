@@ -277,6 +277,6 @@ mod tests {
         assert_eq!(layers(partitions), [("num.partitions", "3", 4), ("num.partitions", "1", 5)]);
         assert_eq!(find(&all, "log.retention.ms").value, "604800000");
         assert_eq!(find(&all, "listeners").value, "PLAINTEXT://h:1");
-        assert!(find(&all, "hot.bytes").documentation.contains("No effect in this version"));
+        assert!(find(&all, "reserve.bytes").documentation.contains("No effect in this version"));
     }
 }

@@ -6,6 +6,7 @@
 use crate::coordinator::GroupLimits;
 use shard::batch::{Limits, Rules, TimestampRule};
 use shard::log::{Compaction, LogSettings, PartitionSettings};
+use shard::table::TableSettings;
 
 use super::choice::{Flush, TimestampType};
 use super::keys::Config;
@@ -18,6 +19,8 @@ impl Config {
             segment_bytes_max: bounded(self.log_segment_bytes),
             inline_bytes_max: in_memory(self.log_inline_max_bytes),
             warm_bytes: self.log_warm_bytes,
+            hot_bytes: self.hot_bytes,
+            hot_ms: self.hot_ms,
             unsynced_bytes_max: self.log_unsynced_max_bytes,
             unsynced_bytes_max_relaxed: self.log_unsynced_relaxed_max_bytes,
             flush_interval_ms: self.flush_interval_ms.unsigned_abs(),
@@ -34,6 +37,16 @@ impl Config {
             relocate_bytes_per_second_min: self.log_relocate_min_bytes_per_second,
             producers_max: self.producers_max_per_partition as usize,
             producer_expiry_ms: self.producer_id_expiration_ms,
+        }
+    }
+
+    pub fn table_settings(&self) -> TableSettings {
+        TableSettings {
+            commit_bytes: self.table_commit_bytes,
+            commit_ms: self.table_commit_ms,
+            file_bytes_max: self.table_file_max_bytes,
+            compaction_buffer_bytes: in_memory(self.log_cleaner_dedupe_buffer_size),
+            ..TableSettings::default()
         }
     }
 
@@ -132,6 +145,7 @@ mod tests {
     fn the_defaults_are_the_engines() {
         let config = Config::default();
         assert_eq!(config.log_settings(), LogSettings::default());
+        assert_eq!(config.table_settings(), TableSettings::default());
         let (ours, engines) = (config.decompression_limits(), Limits::default());
         assert_eq!((ours.bytes_max, ours.ratio_max), (engines.bytes_max, engines.ratio_max));
     }

@@ -114,8 +114,12 @@ advertised: Option<HostPort> = "advertised", Kind::AddressOrNone, "", Live,
 advertise: Advertise = "advertise", Kind::Choice(Advertise::NAMES), "one", Live,
     "one: clients see one broker and any port mapping works. per-core: clients see every core as \
      a broker of its own and go straight to the core that owns a partition.";
-http: Option<HostPort> = "http", Kind::AddressOrNone, "", Live,
-    "Where metrics are served over HTTP, for `basalt stats` and Prometheus. Empty: nowhere.";
+http: Option<HostPort> = "http", Kind::AddressOrNone, "127.0.0.1:8092", Live,
+    "Where HTTP is served: /metrics, /healthz and /readyz for operators, /sql for queries, \
+     /iceberg for readers of tables. Port 0 takes a free one. Empty: nowhere.";
+pg: Option<HostPort> = "pg", Kind::AddressOrNone, "127.0.0.1:5433", Live,
+    "Where clients of PostgreSQL (psql, Grafana, drivers) connect to query topics. Port 0 takes a \
+     free one. Empty: nowhere.";
 
 ["Threads"]
 cores: u32 = "cores", count(0, 256), "0", Live,
@@ -187,10 +191,45 @@ log_cleaner_dedupe_buffer_size: u64 = "log.cleaner.dedupe.buffer.size",
     bytes(MIB, 64 * GIB), "64MiB", Live,
     "Memory for the keys of one compaction. What has more new keys than fit is compacted in parts. \
      Each log compacts one partition at a time.";
-hot_bytes: u64 = "hot.bytes", bytes(0, NO_END), "8GiB", Planned,
-    "How much recent history is kept as raw log after it has become part of a table.";
-hot_ms: i64 = "hot.ms", millis(0, NO_END), "24h", Planned,
+
+["Tables"]
+hot_bytes: u64 = "hot.bytes", bytes(0, NO_END), "8GiB", Live,
+    "How much recent history is kept as raw log after it has become part of a table, over all \
+     logs.";
+hot_ms: i64 = "hot.ms", millis(0, NO_END), "24h", Live,
     "How long recent history is kept as raw log after it has become part of a table.";
+table_commit_bytes: u64 = "table.commit.bytes", bytes(KIB, 64 * GIB), "64MiB", Live,
+    "The records of a topic that are in no table file yet are written into one when they have so \
+     many bytes in the log. SQL sees them either way.";
+table_commit_ms: i64 = "table.commit.ms", millis(1, NO_END), "15min", Live,
+    "They are written at the latest when the oldest of them has this age; earlier when the log \
+     needs their room, or an Iceberg reader asks.";
+table_file_max_bytes: u64 = "table.file.max.bytes", bytes(64 * KIB, 64 * GIB), "512MiB", Live,
+    "Small files of a table are merged until one holds so many bytes of records, as they are in \
+     the log.";
+table_backlog_bytes: u64 = "table.backlog.bytes", bytes(MIB, NO_END), "2GiB", Live,
+    "When the records of a core that are in no table file yet come to more than this, writing \
+     files takes precedence, and producers are slowed down.";
+table_cache_bytes: u64 = "table.cache.bytes", bytes(MIB, 64 * GIB), "64MiB", Live,
+    "Memory for batches that were made again from table files, so that several consumers of the \
+     same old records share the work.";
+table_workers: u32 = "table.workers", count(0, 256), "0", Live,
+    "Threads at the lowest priority that write and merge table files. 0: as many as workers.";
+iceberg_reader_grace_ms: i64 = "iceberg.reader.grace.ms", millis(0, NO_END), "10min", Live,
+    "How long table files stay after others have taken their place, for readers that have begun \
+     with the old ones.";
+
+["SQL"]
+sql_memory_bytes: u64 = "sql.memory.bytes", bytes(16 * MIB, NO_END), "512MiB", Live,
+    "Memory all queries together may use; beyond it they put data on the disk.";
+sql_spill_bytes: u64 = "sql.spill.bytes", bytes(0, NO_END), "4GiB", Live,
+    "What queries may put on the disk; one that needs more ends with an error.";
+sql_timeout_ms: i64 = "sql.timeout.ms", millis(1, NO_END), "5min", Live,
+    "The longest time a query may run.";
+sql_concurrency: u32 = "sql.concurrency", count(1, 10_000), "8", Live,
+    "Queries that run at the same time; others wait a little, then end with an error.";
+sql_threads: u32 = "sql.threads", count(0, 256), "0", Live,
+    "Threads that run queries. 0: as many as CPUs are left beside the cores, at least 1.";
 
 ["Topics"]
 auto_create_topics_enable: bool = "auto.create.topics.enable", Kind::Bool, "true", Live,

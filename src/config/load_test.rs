@@ -123,7 +123,7 @@ fn later_layers_win_and_origins_are_kept() {
     let directory = std::env::temp_dir().join(format!("basalt-config-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let file = directory.join("layers.toml");
-    std::fs::write(&file, "cores = 1\nflush = \"os\"\nhttp = \"127.0.0.1:1\"\nhot.ms = 1\n")
+    std::fs::write(&file, "cores = 1\nflush = \"os\"\nhttp = \"127.0.0.1:1\"\nreserve.bytes = 1\n")
         .unwrap();
     let config = Config::load(&Sources {
         file: Some(&file),
@@ -139,7 +139,7 @@ fn later_layers_win_and_origins_are_kept() {
     assert_eq!(origin("listen").as_deref(), Some("default"));
     let warnings = config.warnings();
     assert_eq!(warnings.len(), 1);
-    assert!(warnings[0].ends_with("layers.toml:4: hot.ms has no effect in this version"));
+    assert!(warnings[0].ends_with("layers.toml:4: reserve.bytes has no effect in this version"));
 }
 
 #[test]

@@ -14,6 +14,8 @@ use super::keys::Config;
 pub struct Threads {
     pub cores: usize,
     pub workers: usize,
+    /// Files of tables that are written at the same time.
+    pub tables: usize,
     /// Whether each core gets a CPU of its own.
     pub pinned: bool,
 }
@@ -29,7 +31,11 @@ impl Config {
             0 => cpus.saturating_sub(cores).max(1),
             workers => workers as usize,
         };
-        Threads { cores, workers, pinned: cores <= cpus }
+        let tables = match self.table_workers {
+            0 => workers,
+            tables => tables as usize,
+        };
+        Threads { cores, workers, tables, pinned: cores <= cpus }
     }
 }
 
@@ -44,14 +50,17 @@ mod tests {
             [(0, 1, 1), (1, 1, 1), (2, 1, 1), (3, 2, 1), (4, 3, 1), (8, 6, 2), (16, 12, 4)]
         {
             let pinned = cpus >= 1;
-            assert_eq!(config.threads(cpus), Threads { cores, workers, pinned }, "{cpus}");
+            let tables = workers;
+            let threads = Threads { cores, workers, tables, pinned };
+            assert_eq!(config.threads(cpus), threads, "{cpus}");
         }
     }
 
     #[test]
     fn what_is_asked_for_is_had() {
-        let config = Config { cores: 4, workers: 3, ..Config::default() };
-        assert_eq!(config.threads(2), Threads { cores: 4, workers: 3, pinned: false });
+        let config = Config { cores: 4, workers: 3, table_workers: 2, ..Config::default() };
+        let threads = Threads { cores: 4, workers: 3, tables: 2, pinned: false };
+        assert_eq!(config.threads(2), threads);
         assert!(config.threads(4).pinned);
     }
 }

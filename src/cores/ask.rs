@@ -9,12 +9,16 @@ use super::front::{
     AppendItem, AppendRefusal, AppendWait, Appended, CatalogDown, CoordinatorRefusal, GroupAnswer,
     GroupItem, Offsets, Parcel, PartitionAt, PartitionRefusal, ReadRequest, TimeItem, WatchItem,
 };
-use crate::catalog::{Answer, Command, ImageChange};
+use super::gate::{GateError, HotShare};
+use super::tables::{News, ShareAsk, TableShare};
+use crate::catalog::{Answer, Command, ImageChange, Topic};
 use bytes::Bytes;
 use futures_channel::oneshot::Sender;
 use shard::batch::Rules;
 use shard::ids::{LeaderEpoch, Offset};
 use shard::log::{ReadPlan, SideBatch, TimeSeek};
+use shard::table::Version;
+use std::sync::Arc;
 
 pub type AppendAnswer = Result<Appended, AppendRefusal>;
 pub type ReadAnswer = Result<ReadPlan, PartitionRefusal>;
@@ -94,6 +98,29 @@ pub enum Ask {
     Groups {
         items: Vec<GroupItem>,
         reply: Sender<Vec<GroupAnswer>>,
+    },
+    /// What an owner has of a topic beside its table.
+    Hot {
+        topic: Arc<Topic>,
+        reply: Sender<Result<HotShare, GateError>>,
+    },
+    /// From the keeper of a table: what of it could be written into files now.
+    Share {
+        ask: ShareAsk,
+        reply: Sender<Option<Vec<TableShare>>>,
+    },
+    /// To the keeper of tables: what waits for them on another core.
+    News {
+        items: Vec<News>,
+    },
+    /// From the keeper of a table, when it has changed.
+    Table {
+        version: Arc<Version>,
+    },
+    /// To the keeper of a table: everything committed is to be in files.
+    Freshen {
+        topic: Arc<Topic>,
+        reply: Sender<Result<Arc<Version>, GateError>>,
     },
     /// From core 0, when the catalogue has changed.
     Image {

@@ -135,6 +135,7 @@ impl Core {
             // A core that is gone sees nothing any more.
             let _ = seen.await;
         }
+        self.shown.show(self.image());
         if !gone.is_empty() {
             self.forget_topics(gone).await;
         }

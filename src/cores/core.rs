@@ -1,8 +1,8 @@
 //! A core: its logs, where its partitions are, and the functions that serve asks.
 //!
 //! The same functions serve the core's own connections and the messages of other cores. Nothing
-//! here awaits: a log is borrowed, asked and given back within a call. Partitions are attached to
-//! their log when they are first asked for, so a topic without traffic costs nothing here.
+//! here awaits: a log is borrowed, asked and given back within a call. Where a partition is stands in
+//! `routes`, what is done for the logs between asks in `upkeep`.
 
 use super::alarms::Alarms;
 use super::append::Group;
@@ -15,14 +15,17 @@ use super::front::{
     AppendRefusal, AppendWait, PartitionAt, PartitionRefusal, ReadRequest, TimeItem, Touched,
     WatchItem,
 };
+use super::gate::Shown;
 use super::groups::Coordinator;
 use super::host::{Host, Request};
-use super::jobs::{Finished, Lanes, ToHome};
+use super::jobs::{Lanes, ToHome};
 use super::machines::Wakes;
 use super::mesh::Links;
 use super::notify::Notify;
+use super::routes::Route;
+use super::tables::{TableParts, Tables};
 use super::watch::Watcher;
-use crate::catalog::{CatalogImage, ImageChange, Machine, Topic, CATALOG_PARTITION};
+use crate::catalog::{CatalogImage, Machine, Topic};
 use crate::coordinator::GroupLimits;
 use crate::metrics::CoreMetrics;
 use crate::state_machine::Shell;
@@ -30,7 +33,7 @@ use futures_channel::oneshot;
 use rustc_hash::FxHashMap;
 use shard::batch::Scratch;
 use shard::disk::Disk;
-use shard::ids::{DenseId, LogId, Offset, PartitionKey, Timestamp};
+use shard::ids::{DenseId, LogId, PartitionKey, Timestamp};
 use shard::log::{self, Flush, Log, Now, PartitionSettings, ReadAsk, Sides};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -67,22 +70,18 @@ pub struct CoreParts {
     /// Where the logs are, for reads of the broker's own.
     pub disk: Arc<dyn Disk>,
     pub group_limits: Arc<GroupLimits>,
-}
-
-/// Where a partition is on this core.
-#[derive(Clone, Copy, Debug)]
-struct Route {
-    host: usize,
-    id: DenseId,
+    pub tables: TableParts,
+    /// Shows threads that are no cores what the catalogue holds.
+    pub shown: Shown,
 }
 
 pub struct Core {
     id: usize,
     cores: usize,
     pub(super) hosts: Vec<RefCell<Host>>,
-    routes: RefCell<FxHashMap<PartitionKey, Route>>,
-    image: RefCell<Arc<CatalogImage>>,
-    settings_of: SettingsOf,
+    pub(super) routes: RefCell<FxHashMap<PartitionKey, Route>>,
+    pub(super) image: RefCell<Arc<CatalogImage>>,
+    pub(super) settings_of: SettingsOf,
     links: OnceCell<Links>,
     /// The catalogue, on the core that keeps it.
     pub(super) catalog: RefCell<Option<Rc<Shell<Machine>>>>,
@@ -91,12 +90,14 @@ pub struct Core {
     pub(super) group_limits: Arc<GroupLimits>,
     /// Wakes the machines of this core.
     pub(super) wakes: Wakes,
+    pub(super) tables: Tables,
+    pub(super) shown: Shown,
     pub(super) disk: Arc<dyn Disk>,
     pub(super) lanes: Lanes,
-    home: ToHome,
+    pub(super) home: ToHome,
     sides: Arc<BTreeMap<LogId, Arc<Sides>>>,
     started: Instant,
-    scratch: RefCell<Scratch>,
+    pub(super) scratch: RefCell<Scratch>,
     /// Timers of requests, which a stop ends early.
     pub(super) alarms: Alarms,
     /// The tasks of the machines, which end with the core.
@@ -115,6 +116,7 @@ impl Core {
     /// `catalog` for core 0 alone.
     pub fn new(parts: CoreParts, catalog: Option<Machine>) -> Rc<Core> {
         let hosts = parts.logs.into_iter().map(|(id, log)| RefCell::new(Host::new(id, log)));
+        let tables = Tables::new(parts.tables, &parts.image);
         let core = Core {
             id: parts.id,
             cores: parts.cores,
@@ -127,6 +129,8 @@ impl Core {
             groups: RefCell::default(),
             group_limits: parts.group_limits,
             wakes: Wakes::default(),
+            tables,
+            shown: parts.shown,
             disk: parts.disk,
             lanes: parts.lanes,
             home: parts.home,
@@ -147,22 +151,6 @@ impl Core {
             core.keep_catalog(catalog);
         }
         core
-    }
-
-    /// Gives the partitions the logs know from before their settings, so that retention works on
-    /// those nobody asks for.
-    fn attach_kept(&self) {
-        for at in 0..self.hosts.len() {
-            let kept: Vec<PartitionKey> =
-                self.hosts[at].borrow().log.partitions().map(|(_, key)| key).collect();
-            let log = self.hosts[at].borrow().id;
-            let known = |key: &PartitionKey| self.route(PartitionAt { log, key: *key }).is_some();
-            let strays: Vec<PartitionKey> = kept.into_iter().filter(|key| !known(key)).collect();
-            if let Some(first) = strays.first() {
-                let partitions = strays.len();
-                tracing::warn!(%log, partitions, %first, "kept without a topic in the catalogue");
-            }
-        }
     }
 
     pub(super) fn connect(&self, links: Links) {
@@ -226,6 +214,11 @@ impl Core {
             Ask::Connection { parcel, reply } => drop(reply.send(self.arrivals.take(parcel))),
             Ask::Catalog { command, reply } => self.serve_catalog(command, reply),
             Ask::Groups { items, reply } => self.serve_groups(items, reply),
+            Ask::Hot { topic, reply } => drop(reply.send(self.hot(&topic))),
+            Ask::Share { ask, reply } => drop(reply.send(self.share(&ask))),
+            Ask::News { items } => self.hear(items),
+            Ask::Table { version } => self.adopt_table(version),
+            Ask::Freshen { topic, reply } => self.freshen(&topic, reply),
             Ask::Image { change, reply } => {
                 self.adopt(change);
                 let _ = reply.send(());
@@ -343,130 +336,5 @@ impl Core {
             ask(&self.hosts[route.host].borrow().log, route.id, item)
         };
         items.iter().map(|item| one(item).ok_or(PartitionRefusal::Unknown)).collect()
-    }
-
-    /// Where a partition is; attaches it to its log at the first time.
-    fn route(&self, at: PartitionAt) -> Option<Route> {
-        if let Some(route) = self.routes.borrow().get(&at.key) {
-            return Some(*route);
-        }
-        let (log, settings) = if at.key == CATALOG_PARTITION {
-            (LogId(0), CATALOG_SETTINGS)
-        } else {
-            let image = self.image.borrow();
-            let topic = image.by_id(at.key.view, at.key.topic)?;
-            (topic.log_of(at.key.partition)?, (self.settings_of)(topic))
-        };
-        let host = self.hosts.iter().position(|host| host.borrow().id == log)?;
-        let id = self.hosts[host].borrow_mut().log.attach(at.key, settings);
-        let route = Route { host, id };
-        self.routes.borrow_mut().insert(at.key, route);
-        Some(route)
-    }
-
-    /// Looks at topics through a new picture from now on.
-    pub(super) fn adopt(self: &Rc<Self>, change: ImageChange) {
-        if change.image.version >= self.image.borrow().version {
-            *self.image.borrow_mut() = change.image;
-        }
-        for topic in change.removed {
-            self.close_coordinators(&topic);
-            for partition in 0..topic.partitions() {
-                let route = self.routes.borrow_mut().remove(&topic.key(partition));
-                if let Some(Route { host, id }) = route {
-                    self.hosts[host].borrow_mut().detach(id);
-                }
-            }
-            for host in &self.hosts {
-                let mut host = host.borrow_mut();
-                if topic.logs.contains(&host.id) {
-                    host.report_purged(topic.id);
-                }
-            }
-        }
-        self.open_coordinators();
-        self.upkeep.notify();
-    }
-
-    /// Whether a partition of this core has records in segments that take no more appends.
-    pub(super) fn reaches_back(&self, at: PartitionAt) -> bool {
-        let route = self.route(at);
-        route.is_some_and(|r| self.hosts[r.host].borrow().log.reaches_back(r.id))
-    }
-
-    /// Drops the records of a partition of this core below an offset.
-    pub(super) fn raise_log_start(&self, at: PartitionAt, to: Offset) {
-        if let Some(route) = self.route(at) {
-            self.hosts[route.host].borrow_mut().raise_log_start(route.id, to, self.now());
-            self.upkeep.notify();
-        }
-    }
-
-    /// Takes a finished job.
-    pub(super) fn finish(self: &Rc<Self>, finished: Finished) {
-        let done = finished.done;
-        if done.is_sync() {
-            self.metrics.synced(done.took());
-        }
-        let now = self.now();
-        let host = self.hosts.iter().find(|host| host.borrow().id == finished.log);
-        let purged = host.map_or(Vec::new(), |host| {
-            host.borrow_mut().finish(done, &mut self.scratch.borrow_mut(), now)
-        });
-        if !purged.is_empty() {
-            self.tell_purged(finished.log, purged);
-        }
-        self.upkeep.notify();
-    }
-
-    /// Looks after the logs once. Returns when that should be done again for the sake of those who
-    /// wait for a commit.
-    pub(super) fn tend(&self) -> Option<u64> {
-        let now = self.now();
-        let mut due_us = None;
-        for host in &self.hosts {
-            let mut host = host.borrow_mut();
-            let before = host.log.space_counts();
-            let started = Instant::now();
-            let jobs = host.tick(now);
-            if host.log.space_counts() != before {
-                self.metrics.moved(started.elapsed());
-            }
-            for job in jobs {
-                self.lanes.submit(host.id, job, &self.home);
-            }
-            due_us = [due_us, host.due_us()].into_iter().flatten().min();
-        }
-        due_us.map(|due_us: u64| due_us.saturating_sub(now.mono_us))
-    }
-
-    /// Ends the waiting of requests that wait for nothing but time or news: the broker stops.
-    pub fn ring_alarms(&self) {
-        self.alarms.ring();
-    }
-
-    /// Whether appends wait for their place or their commit.
-    pub(super) fn appends_wait(&self) -> bool {
-        self.hosts.iter().any(|host| host.borrow().has_waiting())
-    }
-
-    /// Ends the waiting of appends whose time is up.
-    pub(super) fn expire(&self) {
-        let now_us = self.now().mono_us;
-        self.hosts.iter().for_each(|host| host.borrow_mut().expire(now_us));
-    }
-
-    /// One step of all logs towards a clean stop; true when nothing is left to do.
-    pub(super) fn stop_step(&self) -> bool {
-        let now = self.now();
-        let mut stopped = true;
-        for host in &self.hosts {
-            let mut host = host.borrow_mut();
-            stopped &= host.stop_step(now);
-            for job in host.log.take_jobs() {
-                self.lanes.submit(host.id, job, &self.home);
-            }
-        }
-        stopped
     }
 }

@@ -112,6 +112,11 @@ impl Cores for Door {
         }))
     }
 
+    fn throttle_ms(&self, logs: &[LogId]) -> u32 {
+        let owners = logs.iter().map(|log| self.0.owner(*log));
+        self.0.tables.throttle().longest_ms(owners)
+    }
+
     fn trim(
         &self,
         items: Vec<TrimItem>,

@@ -39,6 +39,10 @@ pub trait Cores: 'static {
     /// Appends batches, each to its partition. Called in the order in which requests take effect.
     fn append(&self, items: Vec<AppendItem>, wait: AppendWait) -> Appending;
 
+    /// How long appends to these logs are to wait before they are handed in: their tables do not
+    /// keep up. 0 almost always.
+    fn throttle_ms(&self, logs: &[LogId]) -> u32;
+
     /// Moves log starts up, each to its item's offset. Resolves when that would survive a power
     /// cut, whatever the partition's flush policy, with the log starts.
     fn trim(

@@ -13,9 +13,11 @@ use shard::batch::{validate, Scratch};
 use shard::ids::{DenseId, LogId, Offset, Position, Timestamp};
 use shard::log::{self, AppendError, Done, Job, Log, Now, Progress};
 use shard::partition::producers::ProducerError;
+use shard::table::Version;
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::rc::Rc;
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// One batch on its way into the log.
@@ -244,6 +246,17 @@ impl Host {
         self.watchers.gone(id);
         if !self.broken {
             self.log.detach(id);
+        }
+    }
+
+    /// Says what the table of a partition consists of.
+    pub fn set_table(&mut self, id: DenseId, version: Arc<Version>) {
+        if self.broken {
+            return;
+        }
+        let set = AssertUnwindSafe(|| self.log.set_table(id, version));
+        if catch_unwind(set).is_err() {
+            self.break_down("a new version of a table");
         }
     }
 

@@ -63,6 +63,10 @@ pub enum WorkError {
 pub struct Threads(Vec<thread::JoinHandle<()>>);
 
 impl Threads {
+    pub(super) fn of(threads: Vec<thread::JoinHandle<()>>) -> Threads {
+        Threads(threads)
+    }
+
     pub fn join(self) {
         for thread in self.0 {
             // Panics of errands are caught inside.

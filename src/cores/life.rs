@@ -2,10 +2,11 @@
 //!
 //! Tasks: one per other core that serves its messages, one that takes finished jobs, one that looks
 //! after the logs whenever something happened or is due, one that fires the timers of its machines,
-//! one that turns the loop now and then. All
-//! of them are ended and awaited before the executor is left: what is pending then would leak.
+//! one that has tables written, one that serves threads that are no cores, one that turns the loop
+//! now and then. All of them are ended and awaited before the executor is left: what is pending then would leak.
 
 use super::core::Core;
+use super::gate::{self, GateEnd};
 use super::jobs::Home;
 use super::mesh::Ends;
 use futures_lite::StreamExt;
@@ -42,6 +43,8 @@ pub struct Life {
     pulse: Task<()>,
     catalog: Task<()>,
     machines: Task<()>,
+    tables: Task<()>,
+    gate: Task<()>,
 }
 
 /// Counts the cores that will ask nothing more of others.
@@ -53,7 +56,7 @@ impl Life {
     /// time. `is_busy` says whether requests have come since it was last asked.
     pub async fn begin(
         core: Rc<Core>,
-        ends: Ends,
+        (ends, gate): (Ends, GateEnd),
         home: Home,
         is_busy: impl Fn() -> bool + 'static,
     ) -> Life {
@@ -75,6 +78,8 @@ impl Life {
             pulse: glommio::spawn_local(pulse(core.clone(), is_busy)),
             catalog: glommio::spawn_local(keep_catalog_young(core.clone())),
             machines: glommio::spawn_local(core.clone().keep_time()),
+            tables: glommio::spawn_local(core.clone().keep_tables()),
+            gate: glommio::spawn_local(gate::serve(core.clone(), gate)),
             core,
         }
     }
@@ -92,6 +97,9 @@ impl Life {
         self.pulse.cancel().await;
         self.catalog.cancel().await;
         self.machines.cancel().await;
+        self.gate.cancel().await;
+        self.tables.cancel().await;
+        core.end_tables();
         while !core.stop_step() && Instant::now() < deadline {
             core.upkeep_done().await;
         }

@@ -6,6 +6,7 @@ use super::front::{
     PartitionRefusal, ReadData, ReadItem, ReadRequest, Slice, TimeItem, TimeTarget, TrimItem,
     Until, WatchItem,
 };
+use super::gate::Gate;
 use super::*;
 use crate::catalog::{Answer, Command, Machine, NewTopic, Record, Rules, Topic};
 use crate::catalog::{TopicRef, DEFAULT_VIEW};
@@ -23,6 +24,7 @@ use shard::disk::Disk;
 use shard::ids::{LeaderEpoch, LogId, Offset, Timestamp};
 use shard::log::{Log, LogSettings, LogSpec, Now};
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::{mpsc, Arc, Mutex, OnceLock};
 use std::time::Instant;
@@ -44,10 +46,26 @@ fn open_logs(disk: &Arc<dyn Disk>, ids: &[LogId], settings: &LogSettings) -> Vec
         .collect()
 }
 
-type Body = Box<dyn FnOnce(Door) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+pub type Body = Box<dyn FnOnce(Door, Gate) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
 /// Runs `body` on the last of `cores` cores, each with a log, and stops them when it is done.
 fn on_cores(cores: usize, disk: &SimDisk, settings: LogSettings, body: Body) {
+    let rules = TableRules {
+        settings: Config::default().table_settings(),
+        grace_ms: 0,
+        backlog_bytes_max: 1 << 30,
+        retention_check_ms: 1_000,
+    };
+    on_cores_with_tables(cores, disk, (settings, rules), body);
+}
+
+/// The same with tables that are kept as said.
+pub fn on_cores_with_tables(
+    cores: usize,
+    disk: &SimDisk,
+    (settings, table_rules): (LogSettings, TableRules),
+    body: Body,
+) {
     // Signals are taken over once in the process.
     static STOPS: OnceLock<Mutex<Stops>> = OnceLock::new();
     let stops = STOPS.get_or_init(|| Mutex::new(Stops::new().expect("signals")));
@@ -56,6 +74,7 @@ fn on_cores(cores: usize, disk: &SimDisk, settings: LogSettings, body: Body) {
     let ids: Vec<LogId> = (0..cores as u32).map(LogId).collect();
     let logs = open_logs(&disk, &ids, &settings);
     let (lanes, threads) = Lanes::start(ids.clone(), 1).expect("threads");
+    let (lane, table_threads) = TableLane::start(1).expect("threads");
     let rules = Rules {
         config: Arc::new(Config::default()),
         logs: ids.iter().map(|id| id.0).collect(),
@@ -70,7 +89,16 @@ fn on_cores(cores: usize, disk: &SimDisk, settings: LogSettings, body: Body) {
         (1..cores).map(|_| oneshot::channel::<()>()).unzip();
     let mut running = Some(running);
     let mut starts = Vec::new();
-    for ((id, log), ends) in logs.into_iter().zip(mesh(cores)) {
+    let (gate, gate_ends) = gate::gate(cores, image.clone(), Path::new("/data"));
+    let tables = TableParts {
+        manifests: Vec::new(),
+        versions: Vec::new(),
+        data: "/data".into(),
+        rules: table_rules,
+        lane,
+        throttle: Throttle::new(cores),
+    };
+    for (((id, log), ends), asks) in logs.into_iter().zip(mesh(cores)).zip(gate_ends) {
         let (to_home, from_home) = home();
         let parts = CoreParts {
             id: id.0 as usize,
@@ -84,16 +112,26 @@ fn on_cores(cores: usize, disk: &SimDisk, settings: LogSettings, body: Body) {
             started,
             disk: disk.clone(),
             group_limits: Arc::new(Config::default().group_limits()),
+            tables: TableParts {
+                manifests: Vec::new(),
+                versions: Vec::new(),
+                data: tables.data.clone(),
+                rules: tables.rules.clone(),
+                lane: tables.lane.clone(),
+                throttle: tables.throttle.clone(),
+            },
+            shown: gate.shown(),
         };
+        let gate = gate.clone();
         let (catalog, quiet) = (catalog.take(), quiet.clone());
         let last = starts.len() + 1 == cores;
         let work = if last { body.take().zip(running.take()) } else { None };
         let over = ended.pop();
         starts.push(move || async move {
             let core = Core::new(parts, catalog);
-            let life = Life::begin(core.clone(), ends, from_home, || true).await;
+            let life = Life::begin(core.clone(), (ends, asks), from_home, || true).await;
             if let Some((body, running)) = work {
-                body(Door(core)).await;
+                body(Door(core), gate).await;
                 drop(running);
             } else if let Some(over) = over {
                 let _: Result<(), _> = over.await;
@@ -101,19 +139,20 @@ fn on_cores(cores: usize, disk: &SimDisk, settings: LogSettings, body: Body) {
             life.end(quiet).await;
         });
     }
-    drop(lanes);
+    drop((lanes, tables));
     let stops = stops.lock().expect("no test panics while it starts cores");
     let cores = runtime::start(starts, false, &stops).expect("executors");
     drop(stops);
     cores.join().expect("no core died");
     threads.join();
+    table_threads.join();
 }
 
 fn body<F: Future<Output = ()> + 'static>(run: impl FnOnce(Door) -> F + Send + 'static) -> Body {
-    Box::new(move |door| Box::pin(run(door)))
+    Box::new(move |door, _| Box::pin(run(door)))
 }
 
-async fn create(door: &Door, name: &str, partitions: i32) -> Arc<Topic> {
+pub async fn create(door: &Door, name: &str, partitions: i32) -> Arc<Topic> {
     create_with(door, name, partitions, &[]).await
 }
 
@@ -138,12 +177,12 @@ async fn create_with(
     door.image().by_name(DEFAULT_VIEW, name).expect("seen here").clone()
 }
 
-fn at(topic: &Topic, partition: i32) -> PartitionAt {
+pub fn at(topic: &Topic, partition: i32) -> PartitionAt {
     let log = topic.log_of(partition).expect("it has this partition");
     PartitionAt { log, key: topic.key(partition) }
 }
 
-fn item(door: &Door, at: PartitionAt, value_bytes: usize) -> AppendItem {
+pub fn item(door: &Door, at: PartitionAt, value_bytes: usize) -> AppendItem {
     let value = vec![b'x'; value_bytes];
     let timestamp = door.now();
     let mut batch = BatchBuilder::new();
@@ -154,16 +193,16 @@ fn item(door: &Door, at: PartitionAt, value_bytes: usize) -> AppendItem {
     AppendItem { at, records: batch.build().into(), rules }
 }
 
-type Answers = Vec<Result<front::Appended, AppendRefusal>>;
+pub type Answers = Vec<Result<front::Appended, AppendRefusal>>;
 
-async fn all(appending: Appending) -> Answers {
+pub async fn all(appending: Appending) -> Answers {
     match appending {
         Appending::Taken(answers) => answers.await,
         Appending::Blocked(taken) => taken.await.await,
     }
 }
 
-const COMMITTED: AppendWait = AppendWait::Committed { timeout_ms: 20_000 };
+pub const COMMITTED: AppendWait = AppendWait::Committed { timeout_ms: 20_000 };
 
 fn read(at: PartitionAt, from: i64) -> ReadRequest {
     let item = ReadItem { at, from: Offset(from), bytes_max: 1 << 20 };

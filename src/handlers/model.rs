@@ -18,7 +18,7 @@ use futures_lite::future;
 use kafka_protocol::messages::RequestHeader;
 use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
 use shard::batch::{validate, Scratch};
-use shard::ids::{LeaderEpoch, Offset, PartitionKey, Timestamp};
+use shard::ids::{LeaderEpoch, LogId, Offset, PartitionKey, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
@@ -50,6 +50,8 @@ pub struct Model {
     timers: RefCell<Vec<(i64, oneshot::Sender<()>)>>,
     watchers: RefCell<Vec<oneshot::Sender<()>>>,
     ids: Cell<u128>,
+    /// How long appends are held back.
+    pub throttle_ms: Cell<u32>,
     /// While set, appends are blocked.
     blocked: RefCell<Option<oneshot::Receiver<()>>>,
     groups: RefCell<ModelGroups>,
@@ -82,6 +84,7 @@ impl Bench {
             timers: RefCell::default(),
             watchers: RefCell::default(),
             ids: Cell::new(0),
+            throttle_ms: Cell::new(0),
             blocked: RefCell::default(),
             groups: RefCell::new(ModelGroups::new(config.group_limits())),
             asked: RefCell::default(),
@@ -312,6 +315,10 @@ impl Cores for Model {
         let (sender, receiver) = oneshot::channel();
         self.timers.borrow_mut().push((self.now.get() + ms as i64, sender));
         Box::pin(fired(receiver))
+    }
+
+    fn throttle_ms(&self, _logs: &[LogId]) -> u32 {
+        self.throttle_ms.get()
     }
 
     // The outer future is the block, the inner one the results.

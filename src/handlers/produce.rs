@@ -4,7 +4,8 @@
 //! batch per partition; partitions fail each on its own. The appends take effect during the call,
 //! in the order of requests; with acks=all the answer waits for the commit, with acks=0 there is
 //! none and any error closes the connection. Topics are not created here, and no client writes to
-//! internal ones, whatever it calls itself.
+//! internal ones, whatever it calls itself. When tables do not keep up with a core, appends to its
+//! partitions wait, up to a second, and the answer tells the client (KIP-219's throttle time).
 //!
 //! Gaps: transactions (batches of one are refused with INVALID_TXN_STATE). The tags of version 10
 //! that name the leader are not needed: every core serves every partition.
@@ -12,7 +13,8 @@
 use super::{finished, lookup, Client, Finish, Handlers, Outcome, Pending};
 use crate::catalog::{CatalogImage, Topic};
 use crate::config::Config;
-use crate::cores::front::{AppendItem, AppendRefusal, AppendWait, Appended, Appending, Later};
+use crate::cores::front::{AppendItem, AppendRefusal, AppendWait, Appended, Appending};
+use crate::cores::front::{Cores, Later};
 use crate::errors::{KafkaError, RequestFault};
 use crate::protocol::header::ReplyHeader;
 use crate::protocol::reply::Reply;
@@ -24,6 +26,7 @@ use kafka_protocol::messages::produce_response::{
 use kafka_protocol::messages::{ProduceRequest, ProduceResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
 use shard::batch::{BatchError, BatchHeader, RecordErrors, RecordFault};
+use shard::ids::LogId;
 use uuid::Uuid;
 
 /// From this version on topics are named by their ids.
@@ -42,7 +45,7 @@ pub fn handle(
         -1 => AppendWait::Committed { timeout_ms: u64::try_from(request.timeout_ms).unwrap_or(0) },
         _ => AppendWait::Appended,
     };
-    let (items, plan) = plan(on, request, header, client);
+    let (items, mut plan) = plan(on, request, header, client);
     if items.is_empty() {
         return match plan.finish(Vec::new()) {
             Finish::Reply(reply) => Outcome::Pending(Pending::Ready(reply)),
@@ -50,7 +53,21 @@ pub fn handle(
             Finish::Close => Outcome::Close,
         };
     }
-    match on.cores.append(items, wait) {
+    let logs: Vec<LogId> = items.iter().map(|item| item.at.log).collect();
+    plan.throttle_ms = on.cores.throttle_ms(&logs);
+    if plan.throttle_ms > 0 {
+        // Until then nothing more is taken from the connection.
+        let cores = on.cores.clone();
+        return Outcome::Blocked(Box::pin(async move {
+            cores.timer(u64::from(plan.throttle_ms)).await;
+            append(&*cores, items, wait, plan)
+        }));
+    }
+    append(&*on.cores, items, wait, plan)
+}
+
+fn append(cores: &dyn Cores, items: Vec<AppendItem>, wait: AppendWait, plan: Plan) -> Outcome {
+    match cores.append(items, wait) {
         Appending::Taken(results) => plan.pending(results),
         Appending::Blocked(taken) => {
             Outcome::Blocked(Box::pin(async move { plan.pending(taken.await) }))
@@ -62,6 +79,8 @@ pub fn handle(
 struct Plan {
     header: ReplyHeader,
     acks: i16,
+    /// The appends were held back, and the client should hold back itself.
+    throttle_ms: u32,
     topics: Vec<PlannedTopic>,
 }
 
@@ -104,7 +123,7 @@ fn plan(
         }
         topics.push(PlannedTopic { name: owned(&topic.name), id: topic.topic_id, partitions });
     }
-    (items, Plan { header, acks: request.acks, topics })
+    (items, Plan { header, acks: request.acks, throttle_ms: 0, topics })
 }
 
 /// A name of its own. The one in the request is a slice of the frame it came in: kept until the
@@ -168,7 +187,10 @@ impl Plan {
                 .with_topic_id(topic.id)
                 .with_partition_responses(topic.partitions.into_iter().map(partition).collect())
         });
-        let response = ProduceResponse::default().with_responses(topics.collect());
+        let throttle_ms = i32::try_from(self.throttle_ms).unwrap_or(i32::MAX);
+        let response = ProduceResponse::default()
+            .with_responses(topics.collect())
+            .with_throttle_time_ms(throttle_ms);
         finished(Reply::encode(header, &response))
     }
 }

@@ -296,6 +296,28 @@ fn a_blocked_append_blocks_the_connection() {
 }
 
 #[test]
+fn appends_are_held_back_as_long_as_tables_do_not_keep_up_and_the_client_is_told() {
+    let bench = Bench::new("");
+    create(&bench, "a", 1);
+    bench.model.throttle_ms.set(300);
+    let outcome = bench.call(Api::Produce, 9, &produce("a", &[(0, batch(1_000, 1))]));
+    let Outcome::Blocked(mut blocked) = outcome else { panic!("not blocked") };
+    assert!(block_on(poll_once(&mut blocked)).is_none());
+    bench.model.advance(299);
+    assert!(block_on(poll_once(&mut blocked)).is_none());
+    assert_eq!(bench.model.end_of("a", 0), 0, "nothing is appended yet");
+    bench.model.advance(1);
+    let Outcome::Pending(Pending::Later(later)) = block_on(blocked) else { panic!("not later") };
+    let Finish::Reply(reply) = block_on(later) else { panic!("no reply") };
+    let response: ProduceResponse = body(Api::Produce, 9, reply);
+    assert_eq!((codes(&response), response.throttle_time_ms), (vec![(0, 0, 0)], 300));
+    bench.model.throttle_ms.set(0);
+    let request = produce("a", &[(0, batch(1_000, 1))]);
+    let response: ProduceResponse = bench.ask(Api::Produce, 9, &request);
+    assert_eq!((codes(&response), response.throttle_time_ms), (vec![(0, 0, 1)], 0));
+}
+
+#[test]
 fn a_fetch_returns_batches_and_offsets() {
     let bench = Bench::new("");
     create(&bench, "a", 2);

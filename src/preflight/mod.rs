@@ -26,6 +26,8 @@ pub struct Cleared {
     pub lock: DataLock,
     pub listen: SocketAddr,
     pub http: Option<SocketAddr>,
+    /// `None` too in a build that has no SQL.
+    pub pg: Option<SocketAddr>,
     /// As many connections as may be open at the same time.
     pub connections_max: u32,
     /// One line each; the broker starts all the same.
@@ -107,14 +109,9 @@ pub fn check(config: &Config, cores: usize) -> Result<Cleared, Refusal> {
     for address in ports::addresses(config, listen, cores)? {
         ports::check_port(address, "--listen")?;
     }
-    let http = match &config.http {
-        Some(http) => Some(ports::resolve(http, "--http")?),
-        None => None,
-    };
-    if let Some(http) = http {
-        ports::check_port(http, "--http")?;
-    }
-    Ok(Cleared { lock, listen, http, connections_max, warnings })
+    let http = ports::service(config.http.as_ref(), "--http")?;
+    let pg = ports::service(config.pg.as_ref().filter(|_| cfg!(feature = "sql")), "--pg")?;
+    Ok(Cleared { lock, listen, http, pg, connections_max, warnings })
 }
 
 /// The kernel's release, like "6.18.44", for the banner.
@@ -138,6 +135,7 @@ mod tests {
             data_dir: scratch.dir().to_path_buf(),
             listen: HostPort::parse("localhost:0").unwrap(),
             http: HostPort::parse("127.0.0.1:0"),
+            pg: None,
             ..Config::default()
         };
         let cleared = check(&config, 1).unwrap();

@@ -1,4 +1,4 @@
-//! The addresses the cores will listen on, and whether they are free.
+//! The addresses the cores and services will listen on, and whether they are free.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -14,6 +14,17 @@ pub(super) fn resolve(at: &HostPort, flag: &'static str) -> Result<SocketAddr, R
         (at.host.as_str(), at.port).to_socket_addrs().map_err(failed)?.collect();
     let ipv4 = found.iter().find(|address| address.is_ipv4());
     ipv4.or(found.first()).copied().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
+}
+
+/// The address of a service that is not Kafka's, when it is to listen somewhere; free.
+pub(super) fn service(
+    at: Option<&HostPort>,
+    flag: &'static str,
+) -> Result<Option<SocketAddr>, Refusal> {
+    let Some(at) = at else { return Ok(None) };
+    let address = resolve(at, flag)?;
+    check_port(address, flag)?;
+    Ok(Some(address))
 }
 
 /// Every address the cores will listen on.

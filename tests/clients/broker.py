@@ -58,6 +58,9 @@ class Broker:
     def start(self):
         begun = time.monotonic()
         command = [self.binary, "serve", "--data-dir", self.data, "--listen", self.address]
+        for flag in ("--http", "--pg"):
+            if flag not in self.arguments:
+                command += [flag, "127.0.0.1:0"]
         self.process = subprocess.Popen(command + self.arguments, stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=self.said)
         text = b""

@@ -15,6 +15,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const READY_WITHIN: Duration = Duration::from_secs(20);
+
+/// Many brokers run at the same time.
+pub const FREE_HTTP: [&str; 2] = ["--http", "127.0.0.1:0"];
+pub const FREE_PG: [&str; 2] = ["--pg", "127.0.0.1:0"];
+
 const STOPS_WITHIN: Duration = Duration::from_secs(15);
 
 /// Ports below the range the system hands out, so that nobody takes one between two starts.
@@ -252,8 +257,10 @@ impl Broker {
         let data = self.data.path().to_str().expect("a path of UTF-8").to_string();
         let mut arguments = vec!["serve", "--data-dir", &data, "--listen", &self.address];
         arguments.extend(self.arguments.iter().map(String::as_str));
-        if !self.arguments.iter().any(|argument| argument == "--cores") {
-            arguments.extend(["--cores", "1"]);
+        for [flag, value] in [["--cores", "1"], FREE_HTTP, FREE_PG] {
+            if !self.arguments.iter().any(|argument| argument == flag) {
+                arguments.extend([flag, value]);
+            }
         }
         let mut process = Process::start(&arguments);
         let line = process.line("ready ", READY_WITHIN);

@@ -3,7 +3,7 @@
 //! Waiting is for the broker to close a connection or to answer, never for a time of our own. Gap:
 //! that a core's memory stays within its budget is shown by the tests of `net`.
 
-use crate::broker::{free_port, only_own, topic, Broker, Process, TempDir};
+use crate::broker::{free_port, only_own, topic, Broker, Process, TempDir, FREE_HTTP, FREE_PG};
 use crate::client::{create_topic, PATIENCE};
 use crate::wire::{self, Wire, FETCH_VERSION, NOBODY};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
@@ -209,6 +209,7 @@ fn as_many_connections_are_taken_as_there_may_be_files() {
     let address = format!("127.0.0.1:{}", free_port());
     let data_dir = data.path().to_str().expect("a path of UTF-8");
     let arguments = ["serve", "--data-dir", data_dir, "--listen", &address, "--cores", "1"];
+    let arguments = [&arguments[..], &FREE_HTTP, &FREE_PG].concat();
     let mut process = Process::start_with_files(256, &arguments);
     process.line("ready ", PATIENCE);
     assert!(process.errors().contains("128 connections are taken"), "{}", process.errors());

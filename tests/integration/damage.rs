@@ -1,6 +1,6 @@
 //! Damage below what was synced: refused with the place, never cut off without being asked to.
 
-use crate::broker::{free_port, only_own, topic, Broker, Process};
+use crate::broker::{free_port, only_own, topic, Broker, Process, FREE_HTTP, FREE_PG};
 use crate::client::create_topic;
 use crate::wire::{self, Wire, NOBODY};
 use std::path::{Path, PathBuf};
@@ -50,6 +50,7 @@ fn damage_is_refused_and_salvaged_only_when_asked_to() {
 
     let address = format!("127.0.0.1:{}", free_port());
     let serve = ["serve", "--data-dir", text(&data), "--listen", &address, "--cores", "1"];
+    let serve = [&serve[..], &FREE_HTTP, &FREE_PG].concat();
     for _ in 0..2 {
         let mut process = Process::start(&serve);
         assert_eq!(process.end(SOON).code(), Some(1));

@@ -1,6 +1,6 @@
 //! The process itself: how it starts, refuses to start, and stops.
 
-use crate::broker::{free_port, only_own, topic, Broker, Process, TempDir};
+use crate::broker::{free_port, only_own, topic, Broker, Process, TempDir, FREE_HTTP, FREE_PG};
 use crate::client::create_topic;
 use crate::wire::{fetch_request, Wire, FETCH_VERSION};
 use kafka_protocol::messages::FetchRequest;
@@ -31,9 +31,10 @@ fn a_stop_ends_with_status_0() {
         let data = TempDir::new();
         let address = format!("127.0.0.1:{}", free_port());
         let data_dir = data.path().to_str().expect("a path of UTF-8");
-        let mut process = Process::start(&["serve", "--data-dir", data_dir, "--listen", &address]);
+        let serve = ["serve", "--data-dir", data_dir, "--listen", &address];
+        let mut process = Process::start(&[&serve[..], &FREE_HTTP, &FREE_PG].concat());
         let line = process.line("ready ", Duration::from_secs(20));
-        for part in ["kafka=", "cores=", "data=", &format!("pid={}", process.id())] {
+        for part in ["kafka=", "http=", "cores=", "data=", &format!("pid={}", process.id())] {
             assert!(line.contains(part), "no {part} in: {line}");
         }
         process.signal(signal);

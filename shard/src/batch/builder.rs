@@ -21,15 +21,15 @@ pub struct NewRecord<'a> {
 /// A batch in the making.
 #[derive(Clone, Debug)]
 pub struct BatchBuilder {
-    records: Vec<u8>,
-    /// One record, before its length is known.
-    record: Vec<u8>,
+    /// Room for the header, then the records.
+    batch: Vec<u8>,
     record_count: i32,
     next_delta: i32,
     attributes: Attributes,
     /// None: that of the first record.
     base_timestamp: Option<Timestamp>,
     max_timestamp: Timestamp,
+    append_time: Option<Timestamp>,
     producer_id: ProducerId,
     producer_epoch: ProducerEpoch,
     base_sequence: i32,
@@ -44,13 +44,13 @@ impl Default for BatchBuilder {
 impl BatchBuilder {
     pub fn new() -> BatchBuilder {
         BatchBuilder {
-            records: Vec::new(),
-            record: Vec::new(),
+            batch: vec![0; HEADER_BYTES],
             record_count: 0,
             next_delta: 0,
             attributes: Attributes::default(),
             base_timestamp: None,
             max_timestamp: Timestamp(-1),
+            append_time: None,
             producer_id: ProducerId(-1),
             producer_epoch: ProducerEpoch(-1),
             base_sequence: -1,
@@ -74,6 +74,19 @@ impl BatchBuilder {
         self
     }
 
+    /// Makes room for records of so many bytes.
+    pub fn with_room(mut self, bytes: usize) -> BatchBuilder {
+        self.batch.reserve_exact(bytes);
+        self
+    }
+
+    /// The broker's time of the append, which stands for the records' own.
+    pub fn appended_at(mut self, time: Timestamp) -> BatchBuilder {
+        self.attributes = self.attributes.with_append_time();
+        self.append_time = Some(time);
+        self
+    }
+
     /// Records keep their time as its distance from this one.
     pub(super) fn based_on(mut self, time: Timestamp) -> BatchBuilder {
         self.base_timestamp = Some(time);
@@ -89,20 +102,26 @@ impl BatchBuilder {
     pub fn push(&mut self, record: &NewRecord<'_>) {
         let base = *self.base_timestamp.get_or_insert(record.timestamp);
         self.max_timestamp = self.max_timestamp.max(record.timestamp);
-        let body = &mut self.record;
-        body.clear();
-        body.push(0);
-        put_varint(body, record.timestamp.0.wrapping_sub(base.0));
-        put_varint(body, i64::from(self.next_delta));
-        put_nullable(body, record.key);
-        put_nullable(body, record.value);
-        put_varint(body, record.headers.len() as i64);
+        let time_delta = record.timestamp.0.wrapping_sub(base.0);
+        let offset_delta = i64::from(self.next_delta);
+        let mut bytes = 1 + varint_bytes(time_delta) + varint_bytes(offset_delta);
+        bytes += nullable_bytes(record.key) + nullable_bytes(record.value);
+        bytes += varint_bytes(record.headers.len() as i64);
         for header in record.headers {
-            put_nullable(body, Some(header.key));
-            put_nullable(body, header.value);
+            bytes += nullable_bytes(Some(header.key)) + nullable_bytes(header.value);
         }
-        put_varint(&mut self.records, self.record.len() as i64);
-        self.records.extend_from_slice(&self.record);
+        let out = &mut self.batch;
+        put_varint(out, bytes as i64);
+        out.push(0);
+        put_varint(out, time_delta);
+        put_varint(out, offset_delta);
+        put_nullable(out, record.key);
+        put_nullable(out, record.value);
+        put_varint(out, record.headers.len() as i64);
+        for header in record.headers {
+            put_nullable(out, Some(header.key));
+            put_nullable(out, header.value);
+        }
         self.record_count += 1;
         self.next_delta += 1;
     }
@@ -118,19 +137,21 @@ impl BatchBuilder {
 
     /// The size of the batch if it were built now without compression.
     pub fn bytes(&self) -> usize {
-        HEADER_BYTES + self.records.len()
+        self.batch.len()
     }
 
     /// The whole batch, its checksum right, base offset 0 and leader epoch −1.
     pub fn build(self) -> Vec<u8> {
         let mut attributes = self.attributes;
-        let mut batch = vec![0; HEADER_BYTES];
+        let mut batch = self.batch;
         let codec = attributes.codec().unwrap_or(Codec::None);
-        if compress(codec, &self.records, &mut batch).is_err() {
-            // A compressor only fails for want of memory; the records are as good without.
-            attributes = attributes.with_codec(Codec::None);
-            batch.truncate(HEADER_BYTES);
-            batch.extend_from_slice(&self.records);
+        if codec != Codec::None {
+            let mut compressed = vec![0; HEADER_BYTES];
+            match compress(codec, batch.get(HEADER_BYTES..).unwrap_or_default(), &mut compressed) {
+                Ok(()) => batch = compressed,
+                // A compressor only fails for want of memory; the records are as good without.
+                Err(_) => attributes = attributes.with_codec(Codec::None),
+            }
         }
         let mut header = BatchHeader {
             base_offset: Offset(0),
@@ -140,7 +161,7 @@ impl BatchBuilder {
             attributes,
             last_offset_delta: self.next_delta - 1,
             base_timestamp: self.base_timestamp.unwrap_or(Timestamp(-1)),
-            max_timestamp: self.max_timestamp,
+            max_timestamp: self.append_time.unwrap_or(self.max_timestamp),
             producer_id: self.producer_id,
             producer_epoch: self.producer_epoch,
             base_sequence: self.base_sequence,
@@ -185,6 +206,17 @@ pub fn place(batch: &mut [u8], base: Offset, epoch: LeaderEpoch) {
     }
 }
 
+fn nullable_bytes(bytes: Option<&[u8]>) -> usize {
+    bytes.map_or(1, |bytes| varint_bytes(bytes.len() as i64) + bytes.len())
+}
+
+/// What [`put_varint`] writes for a number.
+fn varint_bytes(number: i64) -> usize {
+    let raw = ((number << 1) ^ (number >> 63)) as u64;
+    (70 - raw.leading_zeros().min(63) as usize) / 7
+}
+
+#[inline(always)]
 fn put_nullable(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
     match bytes {
         None => put_varint(out, -1),
@@ -196,6 +228,7 @@ fn put_nullable(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
 }
 
 /// A zigzag varint.
+#[inline(always)]
 pub(super) fn put_varint(out: &mut Vec<u8>, number: i64) {
     let mut raw = ((number << 1) ^ (number >> 63)) as u64;
     while raw >= 0x80 {
@@ -203,4 +236,38 @@ pub(super) fn put_varint(out: &mut Vec<u8>, number: i64) {
         raw >>= 7;
     }
     out.push(raw as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_take_the_bytes_they_are_said_to() {
+        let check = |number: i64| {
+            let mut out = Vec::new();
+            put_varint(&mut out, number);
+            assert_eq!(varint_bytes(number), out.len(), "{number}");
+        };
+        for power in 0..63 {
+            for number in [1 << power, (1 << power) - 1, (1 << power) + 1] {
+                check(number);
+                check(-number);
+            }
+        }
+        check(i64::MAX);
+        check(i64::MIN);
+    }
+
+    #[test]
+    fn with_append_time_the_header_has_it_and_the_records_keep_theirs() {
+        let mut builder = BatchBuilder::new().appended_at(Timestamp(9)).with_room(100);
+        builder.push(&NewRecord { timestamp: Timestamp(70), ..Default::default() });
+        builder.skip(4);
+        let batch = builder.build();
+        let (header, body, _) = BatchHeader::split(&batch).unwrap();
+        assert!(header.attributes.is_append_time());
+        assert_eq!((header.max_timestamp, header.base_timestamp), (Timestamp(9), Timestamp(70)));
+        assert_eq!((header.last_offset_delta, header.crc), (4, header.crc_with(body)));
+    }
 }

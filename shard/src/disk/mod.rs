@@ -50,6 +50,13 @@ pub trait Disk: Send + Sync + 'static {
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// The plain files of `dir`, sorted by name.
     fn list(&self, dir: &Path) -> io::Result<Vec<Entry>>;
+    /// The names of the directories in `dir`, sorted.
+    fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Makes the names in `dir` as they are at the call durable: what an earlier process left may
+    /// never have been synced.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Removes a directory, which must be empty. Durable no earlier than a removed file is.
+    fn remove_dir(&self, dir: &Path) -> io::Result<()>;
     /// Creates a new segment file with all its blocks allocated and maps it. The name is durable
     /// when it returns; the contents read as zeros. `ErrorKind::AlreadyExists` if it exists,
     /// `StorageFull` when the blocks cannot be had (no file is left behind then).

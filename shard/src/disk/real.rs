@@ -64,6 +64,28 @@ impl Disk for RealDisk {
         Ok(entries)
     }
 
+    fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            // A name that is not UTF-8 is none of ours.
+            if let (true, Ok(name)) = (entry.file_type()?.is_dir(), entry.file_name().into_string())
+            {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::remove_dir(dir)
+    }
+
     fn create_map(&self, path: &Path, bytes: u64) -> io::Result<MapWriter> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
         let region = allocate(&file, bytes)
@@ -287,6 +309,23 @@ mod tests {
         let count = file.read_at(0, &mut bytes).unwrap();
         bytes.truncate(count);
         bytes
+    }
+
+    #[test]
+    fn directories_are_listed_and_removed_when_empty() {
+        let dir = directory();
+        let inner = dir.path().join("b/inner");
+        RealDisk.create_dir(&inner).unwrap();
+        RealDisk.create_dir(&dir.path().join("a")).unwrap();
+        RealDisk.publish(&dir.path().join("file"), b"1").unwrap();
+        RealDisk.sync_dir(dir.path()).unwrap();
+        assert_eq!(RealDisk.list_dirs(dir.path()).unwrap(), ["a", "b"]);
+        let outer = dir.path().join("b");
+        let refused = RealDisk.remove_dir(&outer).unwrap_err().kind();
+        assert_eq!(refused, ErrorKind::DirectoryNotEmpty);
+        RealDisk.remove_dir(&inner).unwrap();
+        RealDisk.remove_dir(&outer).unwrap();
+        assert_eq!(RealDisk.list_dirs(dir.path()).unwrap(), ["a"]);
     }
 
     #[test]

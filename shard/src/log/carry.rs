@@ -7,11 +7,11 @@
 use super::chain::read_whole;
 use super::clean::{is_kept_whole, Keys, Pass};
 use super::directory::{Directory, IndexError};
-use super::frame::{decode_side, sum_is_right, FrameHeader, Kind, FRAME_HEADER_BYTES};
 use super::header::{index_name, segment_name};
 use super::index::{BatchEntry, SegmentIndex, Summary, GAP_FRAME_BYTES};
 use super::read::wanted;
 use super::side::side_name;
+use super::whole::{whole_frame, WholeFrame};
 use crate::batch::{emptied, BatchHeader, Expander, Rest, HEADER_BYTES};
 use crate::disk::{Disk, ReadFile};
 use crate::ids::{DenseId, LeaderEpoch, Offset, SegmentNumber, Timestamp};
@@ -464,28 +464,7 @@ impl Opened<'_> {
 
 /// The batch in a frame that is whole and what the index says it is.
 fn check(id: DenseId, epoch: u64, entry: &BatchEntry, frame: &[u8]) -> Option<Batch> {
-    let (raw, payload) = frame.split_first_chunk::<FRAME_HEADER_BYTES>()?;
-    let frame = FrameHeader::parse(raw)?;
-    let covered = payload.get(..frame.covered_bytes())?;
-    let header = BatchHeader::parse(payload).ok()?;
-    let rest = payload.get(HEADER_BYTES..)?;
-    let side = match frame.kind {
-        Kind::Side if entry.is_in_side_file() => Some(decode_side(payload)?),
-        Kind::Data if !entry.is_in_side_file() => None,
-        _ => return None,
-    };
-    let right = frame.partition == id
-        && frame.payload_bytes as usize == payload.len()
-        && sum_is_right(raw, epoch, covered)
-        && header.base_offset == entry.base
-        && header.end_offset() == entry.end()
-        && (side.is_some()
-            || (header.bytes() == payload.len() && header.crc_with(rest) == header.crc));
-    right.then(|| Batch {
-        header,
-        rest: rest.to_vec(),
-        side,
-        leader_epoch: frame.leader_epoch,
-        append_time: frame.append_time,
-    })
+    let WholeFrame { frame, batch, rest, side } = whole_frame(id, epoch, entry, frame)?;
+    let (leader_epoch, append_time) = (frame.leader_epoch, frame.append_time);
+    Some(Batch { header: batch, rest: rest.to_vec(), side, leader_epoch, append_time })
 }

@@ -10,7 +10,7 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0..8 | magic `BASALTCP` |
-//! | 8..12 | version, 1 |
+//! | 8..12 | version, 2 |
 //! | 12..16 | log id |
 //! | 16..24 | id of this file |
 //! | 24..32 | id of the file it is a delta to, 0 for a base |
@@ -22,8 +22,9 @@
 //! | 60..64 | 0 |
 //!
 //! Entry: dense id (4), view (4), topic id (16), partition index (4), flags (4: bit 0 = detached),
-//! as-of segment (8) and offset (4), last-frame segment (8) and offset (4), log start (8), log end
-//! (8), then epoch history and producers, each a length (4) and that many bytes.
+//! as-of segment (8) and offset (4), last-frame segment (8) and offset (4), log start (8), hot start
+//! (8), log end (8), then epoch history and producers, each a length (4) and that many bytes. Version
+//! 1 has no hot start: it is the log start.
 
 use super::effect::DENSE_END;
 use super::header::parse_number;
@@ -32,7 +33,9 @@ use crc_fast::{CrcAlgorithm, Digest};
 use uuid::Uuid;
 
 const MAGIC: [u8; 8] = *b"BASALTCP";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The one that knew nothing of tables.
+const VERSION_WITHOUT_HOT_START: u32 = 1;
 const HEADER_BYTES: usize = 64;
 const ENTRY_BYTES_MIN: usize = 80;
 const DETACHED: u32 = 1;
@@ -56,6 +59,8 @@ pub struct CheckpointEntry {
     pub as_of: Position,
     pub last_position: Position,
     pub log_start: Offset,
+    /// What is below it the log has let go of.
+    pub hot_start: Offset,
     pub log_end: Offset,
     pub epochs: Vec<u8>,
     pub producers: Vec<u8>,
@@ -83,6 +88,7 @@ impl CheckpointEntry {
             out.extend(position.offset.to_le_bytes());
         }
         out.extend(self.log_start.0.to_le_bytes());
+        out.extend(self.hot_start.0.to_le_bytes());
         out.extend(self.log_end.0.to_le_bytes());
         for bytes in [&self.epochs, &self.producers] {
             out.extend((bytes.len() as u32).to_le_bytes());
@@ -116,8 +122,10 @@ pub fn decode(bytes: &[u8]) -> Result<Checkpoint, CheckpointDamaged> {
     let (summed, sum) = head.split_at_checked(56).ok_or(CheckpointDamaged)?;
     let mut sum = Reader { rest: sum };
     let mut from = Reader { rest: summed };
-    let right = from.array::<8>()? == MAGIC
-        && from.u32()? == VERSION
+    let is_ours = from.array::<8>()? == MAGIC;
+    let version = from.u32()?;
+    let right = is_ours
+        && (VERSION_WITHOUT_HOT_START..=VERSION).contains(&version)
         && sum.u32()? == crc(summed)
         && sum.u32()? == 0;
     if !right {
@@ -133,14 +141,16 @@ pub fn decode(bytes: &[u8]) -> Result<Checkpoint, CheckpointDamaged> {
         return Err(CheckpointDamaged);
     }
     let mut from = Reader { rest: body };
-    let entries: Vec<_> = (0..count).map(|_| decode_entry(&mut from)).collect::<Result<_, _>>()?;
+    let entry = |_| decode_entry(version, &mut from);
+    let entries: Vec<_> = (0..count).map(entry).collect::<Result<_, _>>()?;
     if !from.rest.is_empty() {
         return Err(CheckpointDamaged);
     }
     let sane = |entry: &CheckpointEntry| {
         entry.dense.0 < next_dense
             && Offset(0) <= entry.log_start
-            && entry.log_start <= entry.log_end
+            && entry.log_start <= entry.hot_start
+            && entry.hot_start <= entry.log_end
     };
     if next_dense > DENSE_END || !entries.iter().all(sane) {
         return Err(CheckpointDamaged);
@@ -149,18 +159,28 @@ pub fn decode(bytes: &[u8]) -> Result<Checkpoint, CheckpointDamaged> {
     Ok(Checkpoint { header, entries })
 }
 
-fn decode_entry(from: &mut Reader<'_>) -> Result<CheckpointEntry, CheckpointDamaged> {
+fn decode_entry(version: u32, from: &mut Reader<'_>) -> Result<CheckpointEntry, CheckpointDamaged> {
+    let dense = DenseId(from.u32()?);
+    let key = PartitionKey {
+        view: from.u32()?,
+        topic: Uuid::from_bytes(from.array()?),
+        partition: from.u32()? as i32,
+    };
+    let detached = from.u32()? & DETACHED != 0;
+    let (as_of, last_position) = (from.position()?, from.position()?);
+    let log_start = Offset(from.u64()? as i64);
+    let hot_start = match version {
+        VERSION_WITHOUT_HOT_START => log_start,
+        _ => Offset(from.u64()? as i64),
+    };
     Ok(CheckpointEntry {
-        dense: DenseId(from.u32()?),
-        key: PartitionKey {
-            view: from.u32()?,
-            topic: Uuid::from_bytes(from.array()?),
-            partition: from.u32()? as i32,
-        },
-        detached: from.u32()? & DETACHED != 0,
-        as_of: from.position()?,
-        last_position: from.position()?,
-        log_start: Offset(from.u64()? as i64),
+        dense,
+        key,
+        detached,
+        as_of,
+        last_position,
+        log_start,
+        hot_start,
         log_end: Offset(from.u64()? as i64),
         epochs: from.counted()?.to_vec(),
         producers: from.counted()?.to_vec(),
@@ -217,6 +237,9 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
+    /// Where an entry has its hot start.
+    const HOT_START_AT: usize = 64;
+
     fn sample() -> (CheckpointHeader, Vec<CheckpointEntry>) {
         let position = Position { segment: SegmentNumber(3), offset: 4200 };
         let header = CheckpointHeader {
@@ -233,6 +256,7 @@ mod tests {
             as_of: position,
             last_position: position,
             log_start: Offset(5),
+            hot_start: Offset(20),
             log_end: Offset(50),
             epochs: vec![1, 2, 3],
             producers: producers.to_vec(),
@@ -254,6 +278,23 @@ mod tests {
             assert!(decode(&bent).is_err(), "byte {at}");
             assert!(decode(&bytes[..at]).is_err(), "cut at {at}");
         }
+    }
+
+    #[test]
+    fn a_file_of_before_there_were_tables_is_read() {
+        let (header, entries) = sample();
+        let mut body = Vec::new();
+        for entry in &entries {
+            let at = body.len() + HOT_START_AT;
+            entry.encode(&mut body);
+            body.drain(at..at + 8);
+        }
+        let mut bytes = encode(&header, 2, &body);
+        bytes[8] = 1;
+        let sum = crc(&bytes[..56]).to_le_bytes();
+        bytes[56..60].copy_from_slice(&sum);
+        let hot_starts = |got: Checkpoint| got.entries.iter().map(|e| e.hot_start.0).collect();
+        assert_eq!(decode(&bytes).map(hot_starts), Ok(vec![5, 5]));
     }
 
     #[test]

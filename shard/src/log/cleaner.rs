@@ -6,6 +6,10 @@
 //! offsets: after a crash the front of a partition is cleaned and the rest is as it was, so that a
 //! mark of a deleted key is never gone before what it deleted.
 //!
+//! Of a partition with a table only what is in it is cleaned here, and only as long as the log has
+//! all of it: the table is compacted by itself, and a mark must not be gone from one before what it
+//! deleted has gone from the other.
+//!
 //! Gap: nobody is held back when more is written than compaction gets through; the log grows then.
 
 use super::carry::{CarryError, Load, Place, Source};
@@ -71,6 +75,7 @@ impl Log {
         let dirty = runs.get(clean..).unwrap_or_default();
         let (Some(first), Some(places)) = (dirty.first(), self.places(dirty)) else { return false };
         let younger_than = Timestamp(now.wall.0.saturating_sub(compaction.lag_min_ms));
+        self.mover.cleaning = Some(id);
         let keys = Keys::new(first.base, self.spec.settings.cleaner_buffer_bytes, younger_than);
         let sources = dirty.iter().map(|run| Source { id, run: *run }).collect();
         let load = Load::new(places, sources, None);
@@ -82,7 +87,11 @@ impl Log {
     /// The runs of a partition, from its log start, that a worker may read and clean now.
     fn cleanable(&self, id: DenseId, until: Offset) -> Vec<Run> {
         let Some(partition) = self.partitions.get(id) else { return Vec::new() };
-        let until = until.min(partition.last_stable());
+        let until = match partition.table {
+            None => until.min(partition.last_stable()),
+            Some(_) if partition.hot_start() > partition.log_start() => return Vec::new(),
+            Some(_) => until.min(partition.table_end()),
+        };
         let durable = self.commit.durable();
         let settled = |run: &&Run| {
             let sealed = self.segments.get(run.segment);

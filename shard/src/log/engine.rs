@@ -5,6 +5,7 @@
 //! opening in `recover`.
 
 use super::commit::Commit;
+use super::cooling::Cooling;
 use super::frame::{encode_bind, encode_side, Kind};
 use super::frame::{BATCH_PREFIX_BYTES, FRAME_HEADER_BYTES, SIDE_BYTES};
 use super::index::BatchEntry;
@@ -23,6 +24,7 @@ use crate::disk::Disk;
 use crate::ids::{DenseId, LeaderEpoch, Offset, PartitionKey, Position, Sequence, Timestamp};
 use crate::partition::producers::Verdict;
 use crate::partition::{Offsets, Partition};
+use crate::table::cache::Blocks;
 use std::sync::Arc;
 
 /// One log and its partitions.
@@ -38,8 +40,13 @@ pub struct Log {
     pub(super) checkpoints: Checkpoints,
     pub(super) prefault: Prefault,
     pub(super) retention: Retention,
+    pub(super) cooling: Cooling,
     pub(super) mover: Mover,
     pub(super) purge: Purge,
+    /// Of the files of tables what readers share.
+    pub(super) blocks: Arc<Blocks>,
+    /// Partitions appended to since they were asked for, each once.
+    pub(super) fresh: Vec<DenseId>,
     pub(super) jobs: Vec<Job>,
     pub(super) random: u64,
     pub(super) sides: Arc<super::side::Sides>,
@@ -58,6 +65,10 @@ impl Log {
         if let Some(id) = self.partitions.find(&key) {
             let partition = self.partitions.get_mut(id).expect("found by its key");
             partition.settings = settings;
+            let waits = partition.table_end() < partition.log_end() && !settings.internal;
+            if waits && !std::mem::replace(&mut partition.fresh, true) {
+                self.fresh.push(id);
+            }
             self.note_compaction(id, &settings);
             return id;
         }
@@ -280,6 +291,12 @@ impl Log {
         let flush = partition.settings.flush;
         let waits = flush == Flush::Commit;
         let touched = std::mem::replace(&mut partition.touched, true);
+        if !partition.settings.internal {
+            partition.arrivals.note(base_offset, now.wall);
+            if !std::mem::replace(&mut partition.fresh, true) {
+                self.fresh.push(id);
+            }
+        }
         self.open.live.runs += u32::from(new_run);
         self.open.live.bytes += entry.frame_bytes();
         self.mover.meter.appended(entry.frame_bytes());

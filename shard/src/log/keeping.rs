@@ -1,17 +1,15 @@
-//! Checkpoints and retention: work over many partitions, done in slices.
+//! Checkpoints and rounds of retention: work over many partitions, done in slices.
 //!
 //! Called from `Log::tick`. A checkpoint takes the state of the partitions that changed, a few at a
 //! time, each as of its own position, and is written by a job once all it saw is durable. Retention
-//! raises log starts. Neither touches a disk here.
+//! raises log starts to where `retention` says. Neither touches a disk here.
 
 use super::checkpoint::{self, CheckpointEntry, CheckpointHeader};
 use super::engine::Log;
-use super::index::BatchEntry;
 use super::jobs::Work;
 use super::outcome::{Failure, Now, Progress};
-use super::read::wanted;
-use crate::ids::{DenseId, Offset, PartitionKey, Position, Timestamp};
-use crate::partition::{Partition, Run, RunKind};
+use crate::ids::{DenseId, Offset, PartitionKey, Position};
+use crate::partition::Partition;
 use std::io;
 use std::path::PathBuf;
 
@@ -30,6 +28,8 @@ pub(super) struct Retention {
 /// A checkpoint being taken.
 #[derive(Debug)]
 struct Capture {
+    /// How many had been begun with it.
+    round: u64,
     covered: Position,
     /// Nothing after it has been seen by any entry.
     seen: Position,
@@ -67,6 +67,7 @@ impl Todo {
 #[derive(Debug)]
 struct Writing {
     id: u64,
+    round: u64,
     covered: Position,
     base: bool,
     bytes: usize,
@@ -76,6 +77,8 @@ struct Writing {
 pub(super) struct Checkpoints {
     /// Recovery starts from here; only segments before it may go.
     pub covered: Position,
+    /// How many have been begun in this run.
+    pub round: u64,
     next_id: u64,
     /// The base and deltas in force.
     files: Vec<u64>,
@@ -95,6 +98,7 @@ impl Checkpoints {
     pub fn new(covered: Position, next_id: u64, old_files: Vec<u64>) -> Checkpoints {
         Checkpoints {
             covered,
+            round: 0,
             next_id,
             files: old_files,
             base_bytes: 0,
@@ -168,6 +172,8 @@ impl Log {
         let covered = self.commit.end();
         let checkpoints = &mut self.checkpoints;
         checkpoints.wanted = false;
+        checkpoints.round += 1;
+        let round = checkpoints.round;
         let outgrown = checkpoints.base_bytes.max(DELTAS_BYTES_MIN);
         let base = checkpoints.base_is_due || checkpoints.delta_bytes > outgrown;
         let touched = std::mem::take(&mut checkpoints.touched);
@@ -184,7 +190,8 @@ impl Log {
                 count += 1;
             }
         }
-        checkpoints.capture = Some(Capture { covered, seen: covered, todo, base, count, body });
+        checkpoints.capture =
+            Some(Capture { round, covered, seen: covered, todo, base, count, body });
     }
 
     fn write_checkpoint(&mut self, capture: Capture) {
@@ -203,8 +210,8 @@ impl Log {
             false => Vec::new(),
         };
         let path = path_of(id);
-        let Capture { covered, base, count, body, .. } = capture;
-        self.checkpoints.writing = Some(Writing { id, covered, base, bytes: body.len() });
+        let Capture { round, covered, base, count, body, .. } = capture;
+        self.checkpoints.writing = Some(Writing { id, round, covered, base, bytes: body.len() });
         self.push_job(Work::WriteCheckpoint { path, header, count, body, replaces });
     }
 
@@ -228,6 +235,7 @@ impl Log {
         }
         checkpoints.files.push(writing.id);
         checkpoints.covered = writing.covered;
+        self.release_cooled(writing.round);
     }
 
     pub(super) fn slice_of_retention(&mut self, now: Now) {
@@ -241,6 +249,7 @@ impl Log {
             self.write_missing_indexes();
             self.push_job(Work::Reserve);
             self.mover.seek_cleaning();
+            self.cooling.seek();
             self.look_for_purged();
         }
         let from = self.retention.cursor;
@@ -266,56 +275,6 @@ impl Log {
         }
     }
 
-    /// Where retention wants the log start, when that is above where it is. Whole runs in sealed
-    /// segments, single batches in the open one.
-    fn retention_target(
-        &self,
-        id: DenseId,
-        partition: &Partition,
-        now: Timestamp,
-    ) -> Option<Offset> {
-        let settings = partition.settings;
-        let cutoff = settings.retention_ms.map(|ms| now.0.saturating_sub(ms));
-        // The first run counts batches that are below the log start already.
-        let start = partition.log_start();
-        let first = partition.runs.first().filter(|run| run.segment == self.open.number);
-        let below = first.map_or(&[][..], |run| self.open_entries(id, run));
-        let below = below.iter().take_while(|entry| entry.end() <= start);
-        let past: u64 = below.map(|entry| u64::from(entry.batch_bytes)).sum();
-        let mut bytes = partition.runs.batch_bytes().saturating_sub(past);
-        let mut target = partition.log_start();
-        let mut goes = |end: Offset, max_timestamp: Timestamp, batch_bytes: u64| {
-            let old = cutoff.is_some_and(|cutoff| (0..cutoff).contains(&max_timestamp.0));
-            let left = bytes.saturating_sub(batch_bytes);
-            let surplus = settings.retention_bytes.is_some_and(|limit| left >= limit);
-            if (old || surplus) && end <= partition.high_watermark() {
-                bytes = left;
-                target = target.max(end);
-                return true;
-            }
-            false
-        };
-        'runs: for run in partition.runs.iter().filter(|run| run.kind != RunKind::Gap) {
-            if run.segment == self.open.number {
-                for entry in self.open_entries(id, run) {
-                    if entry.end() > partition.log_start()
-                        && !goes(entry.end(), entry.max_timestamp, u64::from(entry.batch_bytes))
-                    {
-                        break 'runs;
-                    }
-                }
-            } else if !goes(run.end, run.max_timestamp, run.batch_bytes) {
-                break;
-            }
-        }
-        (target > partition.log_start()).then_some(target)
-    }
-
-    /// The batches of a run in the open segment.
-    fn open_entries(&self, id: DenseId, run: &Run) -> &[BatchEntry] {
-        wanted(self.open.index.entries(id, run.base), run.base, run.end)
-    }
-
     /// Asks for a checkpoint of all that is known.
     pub fn checkpoint(&mut self) {
         self.checkpoints.want();
@@ -335,6 +294,7 @@ fn entry_of(id: DenseId, partition: &Partition, as_of: Position) -> CheckpointEn
         as_of,
         last_position: partition.last_position,
         log_start: partition.log_start(),
+        hot_start: partition.hot_start(),
         log_end: partition.log_end(),
         epochs: partition.epochs.encode(),
         producers: partition.producers.encode(),
@@ -349,6 +309,7 @@ fn detached_entry(dense: DenseId, key: PartitionKey, as_of: Position) -> Checkpo
         as_of,
         last_position: Position::default(),
         log_start: Offset(0),
+        hot_start: Offset(0),
         log_end: Offset(0),
         epochs: Vec::new(),
         producers: Vec::new(),

@@ -86,6 +86,8 @@ pub(super) struct Mover {
     pub clean_from: Option<DenseId>,
     /// And from the first again after that.
     pub clean_again: bool,
+    /// Whose records are being cleaned, until the copies are the partition's.
+    pub cleaning: Option<DenseId>,
     pub meter: Meter,
     looked_us: u64,
     /// Compactions before a segment has its turn.
@@ -102,6 +104,7 @@ impl Mover {
             compacted: BTreeSet::new(),
             clean_from: None,
             clean_again: false,
+            cleaning: None,
             meter: Meter::new(now_us),
             looked_us: now_us,
             cleanings_first: 1,
@@ -152,6 +155,7 @@ impl Log {
         if !waited || !self.mover.placed.is_empty() {
             return;
         }
+        self.mover.cleaning = None;
         // What compaction drops need not be carried: a segment has its turn when nothing is to be
         // cleaned, or after some compactions. Not always the same number of them: what it moves
         // cannot be cleaned at once, and that should not hit the same partition each time.
@@ -326,7 +330,7 @@ impl Log {
         let needed = self.partitions.get(item.id).is_some_and(|partition| {
             let at = partition.runs.at(item.end.plus(-1));
             let is_there = at.is_none_or(|run| run.segment == item.segment || item.batch.is_none());
-            partition.log_start() < item.end && is_there
+            partition.hot_start() < item.end && is_there
         });
         if !needed {
             return Ok(0);
@@ -449,12 +453,12 @@ impl Log {
 
     fn switch(&mut self, id: DenseId, run: Run, source_bytes: Option<(u64, u64)>) {
         let Some(partition) = self.partitions.get_mut(id) else { return };
-        let log_start = partition.log_start();
-        if run.end <= log_start {
+        let hot_start = partition.hot_start();
+        if run.end <= hot_start {
             return;
         }
         let change = partition.runs.carry(run, source_bytes);
-        let below = partition.runs.drop_below(log_start);
+        let below = partition.runs.drop_below(hot_start);
         for run in &change.come {
             if let Some(live) = self.live_of(run.segment) {
                 live.take(run);
@@ -464,12 +468,20 @@ impl Log {
     }
 
     /// Accepts that records are missing: a salvage says so in the log, so that the next start
-    /// finds nothing wrong.
-    pub(super) fn fill_holes(&mut self, now: Now) {
+    /// finds nothing wrong. The log has been told of all tables before.
+    pub fn accept_missing(&mut self, now: Now) {
         let ids: Vec<DenseId> = self.partitions.iter().map(|(id, _)| id).collect();
         for id in ids {
             let holes = self.partitions.get(id).map_or(Vec::new(), |partition| partition.holes());
             for (from, end) in holes {
+                tracing::warn!(%id, %from, %end, "records are missing");
+                if self.is_let_go(id, end) {
+                    // The table has lost them: nothing is left before.
+                    if let Err(error) = self.raise_log_start(id, end, now) {
+                        tracing::error!(%error, %id, %end, "missing records are not noted");
+                    }
+                    continue;
+                }
                 if let Err(error) = self.make_room(id, GAP_BYTES, true, now) {
                     tracing::error!(%error, %id, %from, %end, "missing records are not noted");
                     continue;

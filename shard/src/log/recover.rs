@@ -10,6 +10,7 @@
 
 use super::chain::{io_error, read_chain, Chain, OpenError};
 use super::commit::Commit;
+use super::cooling::Cooling;
 use super::engine::Log;
 use super::frame::PAGE_BYTES;
 use super::header::{segment_name, Predecessor, SegmentHeader, FRAMES_START};
@@ -26,12 +27,17 @@ use super::side::{side_name, Sides};
 use super::upkeep::{Next, Prefault, State, ROOM_BESIDE};
 use crate::disk::{Disk, MapWriter};
 use crate::ids::{DenseId, Offset, Position, SegmentNumber, Sequence};
+use crate::table::cache::Blocks;
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Files that were allocated further than this past their end are cut.
 const SLACK_BYTES: u64 = 1 << 20;
+
+/// Memory for what is read out of tables, until it is shared with others. Bytes.
+const BLOCKS_BYTES: usize = 64 << 20;
 
 /// What opening a log came across, for the broker's log file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,8 +53,9 @@ pub struct Recovered {
     pub cuts: Vec<Cut>,
     /// Files removed: abandoned branches, prepared segments, temporary files.
     pub removed: Vec<String>,
-    /// Partitions whose segments are missing below this offset.
-    pub missing: Vec<(DenseId, Offset)>,
+    /// Offsets of partitions that are not in the log: they are in the table, or gone. The log knows
+    /// which once it is told of the table (`Log::missing`).
+    pub missing: Vec<(DenseId, Range<Offset>)>,
 }
 
 impl Log {
@@ -285,13 +292,14 @@ fn assemble(
     }
     let mut partitions = Partitions::default();
     for (id, mut partition) in finished.partitions {
-        let first = partition.runs.first().map(|run| run.base);
-        let known = partition.log_start();
-        let log_start = first.unwrap_or(partition.log_end()).max(known);
-        recovered.missing.extend(partition.holes().first().map(|(_, behind)| (id, *behind)));
+        let log_start = partition.log_start();
         let last = partition.runs.last().map(|run| run.end);
         let log_end = partition.log_end().max(last.unwrap_or(log_start)).max(log_start);
         partition.restore(log_start, log_end);
+        if log_end > log_start {
+            partition.arrivals.note(log_start, now.wall);
+        }
+        recovered.missing.extend(partition.holes().into_iter().map(|(from, end)| (id, from..end)));
         for run in partition.runs.iter() {
             let sealed = segments.get_mut(run.segment).expect("runs lie in walked segments");
             sealed.live.take(run);
@@ -320,17 +328,17 @@ fn assemble(
         checkpoints: Checkpoints::new(finished.covered, chain.next_checkpoint, files),
         prefault: Prefault::new(),
         retention: Retention::default(),
+        cooling: Cooling::default(),
         mover: Mover::new(now.mono_us),
         purge: Purge::default(),
+        blocks: Arc::new(Blocks::new(disk.clone(), BLOCKS_BYTES)),
+        fresh: Vec::new(),
         jobs: Vec::new(),
         random: parts.random,
         sides: Arc::new(Sides::new(disk.clone(), &spec, next_side)),
         disk,
         spec,
     };
-    if log.spec.salvage {
-        log.fill_holes(now);
-    }
     log.write_missing_indexes();
     log.push_job(Work::Reserve);
     if log.segments.count() > 0 {

@@ -8,11 +8,12 @@
 //! they are. Frames beyond the last mark wait in `tail`: recovery copies them before they count.
 
 use super::chain::{io_error, open_link, Chain, Link, OpenError};
+use super::cold::Entries;
 use super::directory::Directory;
 use super::effect::{entry_of, gap_run, run_of, understand, Effect, Found};
 use super::header::{index_name, SegmentHeader, FRAMES_START};
 use super::index::{BatchEntry, IndexStamp, SegmentIndex, Summary};
-use super::read::{wanted, Entries};
+use super::read::wanted;
 use super::scan::Scanner;
 use super::settings::{Flush, LogSpec, PartitionSettings};
 use crate::batch::BatchHeader;
@@ -122,13 +123,14 @@ impl<'a> Replay<'a> {
             let (Some(producers), Some(epochs)) = (states, epochs) else {
                 return Err(damaged);
             };
-            if entry.log_start > entry.log_end {
+            if entry.log_start > entry.hot_start || entry.hot_start > entry.log_end {
                 return Err(damaged);
             }
             partition.producers = producers;
             partition.epochs = epochs;
             partition.last_position = entry.last_position;
             partition.restore(entry.log_start, entry.log_end);
+            partition.restore_hot_start(entry.hot_start);
             replay.partitions.insert(entry.dense, partition);
         }
         Ok(replay)

@@ -1,18 +1,22 @@
 //! Finding a record by its time.
 //!
-//! The core names the few batches that can hold the record, from the times the index keeps of
-//! runs and batches; a worker reads them. Times need not ascend. A run knows the greatest time of
+//! The core names the few parts of the table and batches that can hold the record, from the times
+//! that are known of parts, runs and batches; a worker reads them. Times need not ascend. A run knows the greatest time of
 //! all its batches, of those below the log start and not yet committed too: such a run may hold
 //! nothing for the reader, and the next one is then looked at as well.
 
+use super::cold::{read_batch, ColdError, Entries};
 use super::engine::Log;
 use super::header::segment_name;
 use super::index::BatchEntry;
-use super::read::{read_batch, wanted, ColdError, Entries, Until};
+use super::read::{wanted, Until};
+use super::tabled::TablePlace;
 use crate::batch::{self, BatchError, Expander, Limits};
 use crate::disk::Disk;
 use crate::ids::{DenseId, LeaderEpoch, Offset, Timestamp};
 use crate::partition::{Partition, Run, RunKind};
+use crate::table::{Part, PartAt};
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -41,11 +45,17 @@ pub struct TimeSeek {
     target: TimeTarget,
 }
 
-/// One run of a partition, as far as the reader may see it.
+/// Where some records of a partition are, as far as the reader may see them.
 struct Place {
-    segment: PathBuf,
-    entries: Entries,
+    source: Source,
     visible: Visible,
+}
+
+enum Source {
+    /// A run.
+    Segment { path: PathBuf, entries: Entries },
+    /// What the log has let go of.
+    Table(TablePlace),
 }
 
 /// The offsets a reader may see.
@@ -60,14 +70,18 @@ impl Visible {
         run.exact && run.base >= self.from && run.end <= self.until
     }
 
-    fn of(&self, run: &Run) -> Visible {
-        Visible { from: self.from.max(run.base), until: self.until.min(run.end) }
+    fn holds_part(&self, part: &Part) -> bool {
+        part.first >= self.from && part.end <= self.until
+    }
+
+    fn of(&self, from: Offset, until: Offset) -> Visible {
+        Visible { from: self.from.max(from), until: self.until.min(until) }
     }
 }
 
 impl std::fmt::Debug for TimeSeek {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TimeSeek({:?} in {} segments)", self.target, self.places.len())
+        write!(f, "TimeSeek({:?} in {} places)", self.target, self.places.len())
     }
 }
 
@@ -77,13 +91,23 @@ impl Log {
         let partition = self.partitions.get(id)?;
         let until = partition.offsets(self.spec.run).end(until);
         let visible = Visible { from: partition.log_start(), until };
-        let runs = runs_by_time(partition, target, visible);
-        let places = runs.into_iter().map(|run| Place {
-            segment: self.spec.dir.join(segment_name(run.segment)),
-            entries: self.entries_by_time(run, id, target, visible.of(run)),
-            visible: visible.of(run),
+        let cold = Visible { until: until.min(partition.hot_start()), ..visible };
+        let (parts, is_found) = parts_by_time(partition, target, cold);
+        let runs = match is_found {
+            true => Vec::new(),
+            false => runs_by_time(partition, target, visible),
+        };
+        let in_table = parts.into_iter().map(|at| Place {
+            source: Source::Table(TablePlace::new(&self.blocks, at)),
+            visible: cold.of(at.part.first, at.part.end),
         });
-        let places: Vec<_> = places.collect();
+        let in_log = runs.into_iter().map(|run| {
+            let visible = visible.of(run.base, run.end);
+            let path = self.spec.dir.join(segment_name(run.segment));
+            let entries = self.entries_by_time(run, id, target, visible);
+            Place { source: Source::Segment { path, entries }, visible }
+        });
+        let places: Vec<_> = in_table.chain(in_log).collect();
         let disk = self.disk.clone();
         (!places.is_empty()).then_some(TimeSeek { disk, places, visible, target })
     }
@@ -100,6 +124,39 @@ impl Log {
             None => self.cold_entries(run, id, visible.from, visible.until),
         }
     }
+}
+
+/// The same of what only the table has; and whether one of them is sure to hold the first
+/// record at or after a time.
+fn parts_by_time(
+    partition: &Partition,
+    target: TimeTarget,
+    visible: Visible,
+) -> (Vec<&PartAt>, bool) {
+    let mut chosen = Vec::new();
+    let Some(version) = &partition.table else { return (chosen, false) };
+    let parts = version.parts(partition.key.partition).iter().filter(|at| {
+        at.part.end > visible.from && at.part.first < visible.until && at.part.rows > 0
+    });
+    match target {
+        TimeTarget::AtOrAfter(time) => {
+            for at in parts.filter(|at| at.part.max_timestamp >= time) {
+                chosen.push(at);
+                if visible.holds_part(&at.part) {
+                    return (chosen, true);
+                }
+            }
+        }
+        TimeTarget::Greatest => {
+            let (whole, partly): (Vec<_>, Vec<_>) =
+                parts.partition(|at| visible.holds_part(&at.part));
+            let greatest = whole.iter().map(|at| at.part.max_timestamp).max();
+            let is_best = |at: &&&PartAt| Some(at.part.max_timestamp) == greatest;
+            chosen.extend(partly);
+            chosen.extend(whole.iter().find(is_best));
+        }
+    }
+    (chosen, false)
 }
 
 /// The runs that may hold the record: one that the reader sees whole and that has it for sure, and
@@ -153,22 +210,66 @@ fn candidates(entries: &[BatchEntry], target: TimeTarget, visible: Visible) -> V
     }
 }
 
+/// One of the few places where the record is looked for.
+enum Candidate {
+    Batch(PathBuf, BatchEntry),
+    /// Found in the table already.
+    Row(Found),
+}
+
+impl Candidate {
+    /// By the greatest time, the first of equal ones.
+    fn order(&self) -> (Reverse<Timestamp>, Offset) {
+        match self {
+            Candidate::Batch(_, entry) => (Reverse(entry.max_timestamp), entry.base),
+            Candidate::Row(found) => (Reverse(found.timestamp), found.offset),
+        }
+    }
+}
+
+impl Place {
+    fn candidates(
+        self,
+        disk: &dyn Disk,
+        target: TimeTarget,
+        into: &mut Vec<Candidate>,
+    ) -> Result<(), ColdError> {
+        let visible = self.visible;
+        match self.source {
+            Source::Segment { path, entries } => {
+                let entries = entries.load(disk);
+                let entries = entries.map_err(|error| error.unless_removed(disk, &path))?;
+                let entries = candidates(&entries, target, visible);
+                into.extend(entries.into_iter().map(|e| Candidate::Batch(path.clone(), e)));
+            }
+            Source::Table(table) => {
+                let found = table.find(target, visible.from, visible.until)?;
+                into.extend(found.map(Candidate::Row));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl TimeSeek {
     /// Finds the record. Blocks. `None` when the reader sees none that matches.
     pub fn run(self) -> Result<Option<Found>, ColdError> {
         let TimeSeek { disk, places, visible, target } = self;
-        let mut batches = Vec::new();
-        for Place { segment, entries, visible } in places {
-            let entries = entries.load(&*disk);
-            let entries = entries.map_err(|error| error.unless_removed(&*disk, &segment))?;
-            let entries = candidates(&entries, target, visible);
-            batches.extend(entries.into_iter().map(|entry| (segment.clone(), entry)));
+        let mut all = Vec::new();
+        for place in places {
+            place.candidates(&*disk, target, &mut all)?;
+            if target != TimeTarget::Greatest && matches!(all.last(), Some(Candidate::Row(_))) {
+                break;
+            }
         }
         if target == TimeTarget::Greatest {
-            let order = |entry: &BatchEntry| (std::cmp::Reverse(entry.max_timestamp), entry.base);
-            batches.sort_by_key(|(_, entry)| order(entry));
+            all.sort_by_key(Candidate::order);
         }
-        for (segment, entry) in batches {
+        for candidate in all {
+            let (segment, entry) = match candidate {
+                Candidate::Row(found) => return Ok(Some(found)),
+                Candidate::Batch(segment, entry) => (segment, entry),
+            };
             let found = look_at(&*disk, &segment, &entry, target, visible.from);
             let found = found.map_err(|error| error.unless_removed(&*disk, &segment))?;
             if let Some(batch::Found { offset, timestamp }) = found {

@@ -148,7 +148,7 @@ impl Sealed {
         Position { segment: self.stamp.number, offset: self.stamp.end }
     }
 
-    fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         if self.is_hollow() {
             SEGMENT_HEADER_BYTES as u64
         } else {

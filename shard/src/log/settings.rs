@@ -75,6 +75,10 @@ pub struct LogSettings {
     pub inline_bytes_max: usize,
     /// Batches this close to the log's end are sent straight from the map. Bytes.
     pub warm_bytes: u64,
+    /// What is in tables stays in the log too while it is among the last appended bytes …
+    pub hot_bytes: u64,
+    /// … and its segment was sealed no longer ago than this.
+    pub hot_ms: i64,
     /// Appends wait while this many bytes are not on stable storage, under `Flush::Commit`.
     pub unsynced_bytes_max: u64,
     /// The same bound when no partition waits for syncs.
@@ -116,6 +120,8 @@ impl Default for LogSettings {
             segment_bytes_max: 256 << 20,
             inline_bytes_max: 4 << 20,
             warm_bytes: 256 << 20,
+            hot_bytes: 8 << 30,
+            hot_ms: 24 * 3600 * 1000,
             unsynced_bytes_max: 16 << 20,
             unsynced_bytes_max_relaxed: 256 << 20,
             flush_interval_ms: 100,

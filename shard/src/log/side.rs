@@ -5,12 +5,12 @@
 //! file goes with the segment of its frame; one without a frame is an orphan and goes at the next
 //! start. File: the batch as it was sent, `side-` and the number in 20 digits.
 
+use super::cold::read_behind;
 use super::engine::{Log, Stored};
 use super::frame::{decode_side, SIDE_BYTES};
 use super::header::parse_number;
 use super::jobs::Work;
 use super::outcome::{AppendError, Appended, Now};
-use super::read::read_behind;
 use super::settings::LogSpec;
 use crate::batch::{validate, BatchError, BatchHeader, Rules, Scratch, HEADER_BYTES};
 use crate::disk::{Disk, ReadFile};

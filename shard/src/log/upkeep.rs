@@ -107,6 +107,7 @@ impl Log {
         }
         self.slice_of_checkpoint();
         self.slice_of_retention(now);
+        self.slice_of_cooling(now.wall);
         self.slice_of_moving(now);
         self.drop_dead_segments();
     }
@@ -215,6 +216,7 @@ impl Log {
             }
             Err(error) => {
                 self.next.state = State::Failed { at_us: now.mono_us };
+                self.cooling.seek();
                 progress.failure = Some(Failure::Prepare(error));
             }
         }
@@ -308,6 +310,7 @@ impl Log {
         self.write_missing_indexes();
         self.checkpoints.want();
         self.mover.seek_cleaning();
+        self.cooling.seek();
         self.cool();
     }
 

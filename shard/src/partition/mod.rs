@@ -1,8 +1,13 @@
 //! The state of one partition: its offsets, producers, epochs and where its batches lie.
 //!
-//! Owned by the log that holds the partition; changed by appends, by the commit that follows them
-//! and by retention. It holds no batches and does no I/O.
+//! Owned by the log that holds the partition; changed by appends, by the commit that follows them,
+//! by retention and by what is written of its table. It holds no batches and does no I/O.
+//!
+//! log start ≤ hot start ≤ table end ≤ high watermark ≤ log end: below the table end everything is
+//! in files of the table, from the hot start on everything is in the log. Between them it is in
+//! both. Without a table the first three are one.
 
+pub mod arrivals;
 pub mod damage;
 pub mod epochs;
 pub mod producers;
@@ -12,8 +17,11 @@ pub use runs::{Change, Run, RunKind, Runs};
 
 use crate::ids::{LeaderEpoch, Offset, PartitionKey, Position, SegmentNumber};
 use crate::log::{BatchEntry, Flush, PartitionSettings, Until};
+use crate::table::Version;
+use arrivals::Arrivals;
 use epochs::EpochHistory;
 use producers::Producers;
+use std::sync::Arc;
 
 /// Where a partition stands, as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +50,16 @@ pub struct Partition {
     pub key: PartitionKey,
     pub settings: PartitionSettings,
     log_start: Offset,
+    hot_start: Offset,
+    table_end: Offset,
     high_watermark: Offset,
     log_end: Offset,
+    /// The table as it is in force; `None` as long as nothing was said of it.
+    pub table: Option<Arc<Version>>,
+    /// Since when there is something that is in no table.
+    pub arrivals: Arrivals,
+    /// Appended to since the log was asked last.
+    pub fresh: bool,
     /// End of the last frame of this partition.
     pub last_position: Position,
     pub producers: Producers,
@@ -60,8 +76,13 @@ impl Partition {
             key,
             settings,
             log_start: Offset(0),
+            hot_start: Offset(0),
+            table_end: Offset(0),
             high_watermark: Offset(0),
             log_end: Offset(0),
+            table: None,
+            arrivals: Arrivals::default(),
+            fresh: false,
             last_position: Position::default(),
             producers: Producers::default(),
             epochs: EpochHistory::default(),
@@ -72,6 +93,16 @@ impl Partition {
 
     pub fn log_start(&self) -> Offset {
         self.log_start
+    }
+
+    /// From here on the batches are in the log.
+    pub fn hot_start(&self) -> Offset {
+        self.hot_start
+    }
+
+    /// Below it everything is in the table.
+    pub fn table_end(&self) -> Offset {
+        self.table_end
     }
 
     pub fn high_watermark(&self) -> Offset {
@@ -88,7 +119,8 @@ impl Partition {
         undecided.map_or(self.high_watermark, |first| first.min(self.high_watermark))
     }
 
-    /// The one setter of offsets: log start ≤ high watermark ≤ log end, and none goes back.
+    /// The one setter of the offsets of the log: log start ≤ high watermark ≤ log end, and none goes
+    /// back. A log start takes hot start and table end along.
     pub fn advance(&mut self, log_start: Offset, high_watermark: Offset, log_end: Offset) {
         assert!(
             log_start <= high_watermark && high_watermark <= log_end,
@@ -108,7 +140,29 @@ impl Partition {
         self.log_start = log_start;
         self.high_watermark = high_watermark;
         self.log_end = log_end;
+        self.hot_start = self.hot_start.max(log_start);
+        self.table_end = self.table_end.max(log_start);
         self.producers.settle(high_watermark);
+    }
+
+    /// The one setter of the offsets of the table: hot start ≤ table end ≤ high watermark, and none
+    /// goes back. Hands back the runs that the log lets go of.
+    pub fn advance_table(&mut self, hot_start: Offset, table_end: Offset) -> Vec<Run> {
+        assert!(
+            self.hot_start <= hot_start
+                && hot_start <= table_end
+                && self.table_end <= table_end
+                && table_end <= self.high_watermark,
+            "{}: hot start {hot_start} after {}, table end {table_end} after {}, high watermark {}",
+            self.key,
+            self.hot_start,
+            self.table_end,
+            self.high_watermark,
+        );
+        self.hot_start = hot_start;
+        self.table_end = table_end;
+        self.arrivals.settle(table_end, self.log_end);
+        self.runs.drop_below(hot_start)
     }
 
     /// A batch now lies in `segment`: the log end moves behind it, and under a flush policy that
@@ -138,24 +192,53 @@ impl Partition {
         assert!(to <= self.log_end, "log start past the end");
         self.advance(to, self.high_watermark.max(to), self.log_end);
         self.epochs.truncate_start(to);
-        self.runs.drop_below(to)
+        self.arrivals.settle(self.table_end, self.log_end);
+        self.runs.drop_below(self.hot_start)
     }
 
-    /// What recovery found out: sets the offsets without comparing them to earlier ones, and hands
-    /// back the runs that lie below the log start.
+    /// What recovery found out before anything is known of a table: sets the offsets without
+    /// comparing them to earlier ones, but for the hot start, and hands back the runs below it.
     pub fn restore(&mut self, log_start: Offset, log_end: Offset) -> Vec<Run> {
-        assert!(log_start <= log_end);
+        assert!(log_start <= log_end && self.table.is_none());
         self.log_start = log_start;
-        self.high_watermark = log_end;
-        self.log_end = log_end;
-        self.runs.drop_below(log_start)
+        self.hot_start = self.hot_start.max(log_start);
+        // A log that lost its end lost less than what is in the table.
+        self.log_end = log_end.max(self.hot_start);
+        self.table_end = self.hot_start;
+        self.high_watermark = self.log_end;
+        self.runs.drop_below(self.hot_start)
     }
 
-    /// Where records are not where they should be: what follows the log start lies in runs without
-    /// a hole.
+    /// What a checkpoint says the log has let go of.
+    pub fn restore_hot_start(&mut self, hot_start: Offset) {
+        assert!(self.log_start <= hot_start && hot_start <= self.log_end);
+        self.hot_start = hot_start;
+        self.table_end = hot_start;
+    }
+
+    /// Where the partition can be hot from if what is below `least` goes: not in the middle of what
+    /// compaction has cleaned in the log. A mark it dropped there may have deleted what the table
+    /// still has below.
+    pub fn hot_start_behind(&self, least: Offset) -> Offset {
+        self.hot_start.max(least).max(self.cleaned_end())
+    }
+
+    /// Where what compaction has looked at ends.
+    pub fn cleaned_end(&self) -> Offset {
+        let is_cleaned = |run: &&Run| matches!(run.kind, RunKind::Cleaned | RunKind::Gap);
+        self.runs.iter().rfind(is_cleaned).map_or(self.log_start, |run| run.end)
+    }
+
+    /// Where records are not where they should be: what follows the hot start lies in runs without
+    /// a hole, what is before it is in the table.
     pub fn holes(&self) -> Vec<(Offset, Offset)> {
-        let mut at = self.log_start;
+        let table_end = self.table.as_ref().and_then(|t| t.table_end(self.key.partition));
+        let mut at = table_end.unwrap_or(self.log_start).clamp(self.log_start, self.hot_start);
         let mut holes = Vec::new();
+        if at < self.hot_start {
+            holes.push((at, self.hot_start));
+        }
+        at = self.hot_start;
         for run in self.runs.iter() {
             if run.base > at {
                 holes.push((at, run.base));

@@ -83,6 +83,13 @@ pub struct PartAt {
     pub part: Part,
 }
 
+/// A compaction went through everything below `end`, as of `at`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compacted {
+    pub end: Offset,
+    pub at: Timestamp,
+}
+
 /// What a table consists of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Version {
@@ -94,6 +101,8 @@ pub struct Version {
     partitions: BTreeMap<i32, Vec<PartAt>>,
     /// Log starts the table has taken note of: no part ends at or below its partition's.
     starts: BTreeMap<i32, Offset>,
+    /// Ends and times of compactions, both ascending.
+    compacted: BTreeMap<i32, Vec<Compacted>>,
 }
 
 impl Version {
@@ -121,7 +130,13 @@ impl Version {
                 return Err(partition);
             }
         }
-        Ok(Version { number, topic, files, partitions, starts })
+        let compacted = BTreeMap::new();
+        Ok(Version { number, topic, files, partitions, starts, compacted })
+    }
+
+    /// The same with what compactions left to remember.
+    pub fn with_compacted(self, compacted: BTreeMap<i32, Vec<Compacted>>) -> Version {
+        Version { compacted, ..self }
     }
 
     /// All files, of all partitions.
@@ -131,6 +146,11 @@ impl Version {
 
     pub fn starts(&self) -> &BTreeMap<i32, Offset> {
         &self.starts
+    }
+
+    /// The compactions of a partition that are remembered, in order.
+    pub fn compacted(&self, partition: i32) -> &[Compacted] {
+        self.compacted.get(&partition).map_or(&[], Vec::as_slice)
     }
 
     /// The partitions with parts.

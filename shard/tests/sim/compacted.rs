@@ -27,18 +27,36 @@ pub fn rows(batch: &[u8]) -> Vec<Row> {
 }
 
 /// Holds what was read from `from` up to `until` against what was appended.
-pub fn check(
+pub fn check<'a>(
     key: PartitionKey,
-    partition: &Partition,
+    partition: &'a Partition,
     (from, until): (Offset, Offset),
     read: &[Read],
     lasted: impl Fn(usize) -> i64,
 ) -> Result<(), Violation> {
     let mut found: BTreeMap<Offset, Row> = BTreeMap::new();
+    let after = |partition: &'a Partition, end: Offset| {
+        let past = partition.batches.partition_point(|batch| batch.end <= end);
+        partition.batches[past..].iter()
+    };
     let mut batches = partition.batches.iter();
-    for Read { bytes, append_time } in read {
+    for Read { bytes, append_time, from_table } in read {
         let header = BatchHeader::parse(bytes).map_err(|error| gone_wrong(key, &error))?;
         let base = header.base_offset;
+        if *from_table {
+            let within = |row: &Row| row.0 >= from;
+            let rows: Vec<Row> = rows(bytes).into_iter().filter(within).collect();
+            let appended = |row: &Row| {
+                let batch = partition.batches.iter().find(|batch| batch.end > row.0);
+                batch.is_some_and(|batch| self::rows(&batch.bytes).contains(row))
+            };
+            if !rows.iter().all(appended) {
+                return Err(Violation::Changed { key, base });
+            }
+            batches = after(partition, header.end_offset());
+            found.extend(rows.into_iter().map(|row| (row.0, row)));
+            continue;
+        }
         let Some(batch) = batches.find(|batch| batch.base == base) else {
             return Err(Violation::Changed { key, base });
         };
@@ -65,7 +83,9 @@ pub fn check(
     let mut later: BTreeSet<Vec<u8>> = BTreeSet::new();
     let mut deleted: BTreeSet<Vec<u8>> = BTreeSet::new();
     for batch in partition.batches.iter().rev().filter(|batch| visible(batch.end)) {
-        for (offset, name, value, _) in rows(&batch.bytes).into_iter().rev() {
+        // Out of a table no row comes that is below the log start.
+        let rows = rows(&batch.bytes).into_iter().rev().filter(|row| row.0 >= from);
+        for (offset, name, value, _) in rows {
             let is_there = found.contains_key(&offset);
             let is_last = later.insert(name.clone());
             let mark_is_due = value.is_none() && lasted(batch.step) >= delete_retention(partition);

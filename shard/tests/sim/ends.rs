@@ -7,6 +7,7 @@ use crate::history::{Ended, Violation};
 use crate::machine::{Live, Machine, Plant, CAPACITY_BYTES};
 use crate::plants::BlindToPadding;
 use crate::reader;
+use crate::tables;
 use shard::disk::sim::{Fault, Op, SimDisk};
 use shard::disk::Disk;
 use shard::ids::LeaderEpoch;
@@ -189,10 +190,13 @@ impl Machine {
                 return Err(Violation::Stranger { key });
             }
         }
-        let missing = |(id, _): &(_, _)| log.offsets(*id).is_some();
-        if let Some((id, from)) = recovered.missing.iter().find(|missing_of| missing(missing_of)) {
+        tables::tell(&self.tables, &mut log)?;
+        if let Some((id, missing)) = log.partitions().find_map(|(id, _)| {
+            let missing = log.missing(id);
+            (!missing.is_empty()).then_some((id, missing))
+        }) {
             // The log cannot know whether the topic was deleted; what owns it refuses.
-            return Err(Violation::Refused { error: format!("{id:?} starts at {from}") });
+            return Err(Violation::Refused { error: format!("{id:?} is without {missing:?}") });
         }
         let mut ids = BTreeMap::new();
         for &key in &slot.keys {

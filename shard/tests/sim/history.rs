@@ -5,7 +5,8 @@
 //! must be a prefix of what was appended, long enough to hold all that was promised.
 
 use crate::batches::{placed, Sender};
-use crate::compacted;
+use crate::compacted::{self, rows, Row};
+use shard::batch::BatchHeader;
 use shard::ids::{LeaderEpoch, Offset, PartitionKey, Position, Timestamp};
 use shard::log::{Appended, Flush, PartitionSettings};
 use shard::partition::Offsets;
@@ -115,9 +116,9 @@ impl Partition {
 
     /// Whether the settings let everything between the two log starts go: each batch by its age,
     /// or because enough bytes are left behind it.
-    fn may_retain_from(&self, start: Offset, to: Offset, now: Timestamp) -> bool {
+    fn may_retain_from(&self, start: Offset, to: Offset, now: Timestamp, slack: u64) -> bool {
         let PartitionSettings { retention_ms, retention_bytes, .. } = self.settings;
-        let mut left = 0;
+        let mut left = slack;
         for batch in self.batches.iter().rev().take_while(|batch| batch.end > start) {
             let old = retention_ms.is_some_and(|ms| batch.timestamp.0 < now.0 - ms);
             let surplus = retention_bytes.is_some_and(|limit| left >= limit);
@@ -177,6 +178,27 @@ impl Partition {
                 Err(Violation::AppendTime { key, base, expected, found })
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Holds a batch that was made again out of rows, from `at` on, against what was appended. Says
+    /// where it ends.
+    fn check_rows(&self, key: PartitionKey, at: Offset, read: &Read) -> Result<Offset, Violation> {
+        let changed = Violation::Changed { key, base: at };
+        let Ok(header) = BatchHeader::parse(&read.bytes) else { return Err(changed) };
+        let end = header.end_offset();
+        let within = |row: &Row| row.0 >= at && row.0 < end;
+        let covered = self.batches.iter().filter(|batch| batch.end > at && batch.base < end);
+        let epoch = header.leader_epoch;
+        let same_epoch = covered.clone().all(|batch| batch.epoch == epoch);
+        let expected: Vec<Row> = covered.flat_map(|b| rows(&b.bytes)).filter(within).collect();
+        let found: Vec<Row> = rows(&read.bytes).into_iter().filter(within).collect();
+        match found == expected && (same_epoch || found.is_empty()) && end > at {
+            true => Ok(end),
+            false => {
+                eprintln!("DBG at {at} end {end} hdr {header:?} same_epoch {same_epoch} found {:?} expected {:?}", found.iter().map(|r| (r.0, r.1.clone(), r.2.as_ref().map(|v| v.len()), r.3)).collect::<Vec<_>>(), expected.iter().map(|r| (r.0, r.1.clone(), r.2.as_ref().map(|v| v.len()), r.3)).collect::<Vec<_>>());
+                Err(changed)
+            }
         }
     }
 
@@ -264,16 +286,19 @@ impl History {
     }
 
     /// The log start as the log shows it: above what was asked only by retention, and then with
-    /// good reason. `at` is the log's end, which is not before what makes the start durable.
+    /// good reason, about `slack_bytes` of which the log may be wrong. `at` is the log's end, which is
+    /// not before what makes the start durable.
     pub fn started(
         &mut self,
         key: PartitionKey,
         found: Offset,
         (now, at): (Timestamp, Position),
+        slack_bytes: u64,
     ) -> Result<(), Violation> {
         let partition = self.of(key);
         let (promised, asked) = (partition.log_start, partition.log_start_asked());
-        if found < asked || (found > asked && !partition.may_retain_from(asked, found, now)) {
+        let may_go = || partition.may_retain_from(asked, found, now, slack_bytes);
+        if found < asked || (found > asked && !may_go()) {
             return Err(Violation::LogStart { key, promised, asked, found });
         }
         self.raised(key, found, at);
@@ -369,13 +394,30 @@ impl History {
             };
             return compacted::check(key, partition, (from, until), batches, lasted);
         }
-        let wanted = partition.batches.iter().filter(|b| b.end > from && b.end <= until);
-        let mut found = batches.iter();
-        for batch in wanted {
-            let expected = batch.base;
-            let Some(read) = found.next() else {
-                return Err(Violation::Gap { key, expected, found: None });
+        self.read_until(key, (from, until), batches)
+    }
+
+    /// The same up to `until`, of a partition that is not compacted.
+    pub fn read_until(
+        &self,
+        key: PartitionKey,
+        (from, until): (Offset, Offset),
+        batches: &[Read],
+    ) -> Result<(), Violation> {
+        let partition = &self.partitions[&key];
+        let mut at = from;
+        for read in batches {
+            if read.from_table {
+                at = partition.check_rows(key, at, read)?;
+                continue;
+            }
+            let Some(batch) = partition.batches.iter().find(|b| b.end > at && b.end <= until)
+            else {
+                let found = Offset(-1);
+                return Err(Violation::HighWatermark { key, expected: until, found });
             };
+            at = batch.end;
+            let expected = batch.base;
             if read.bytes[..8] != expected.0.to_be_bytes() {
                 let base = read.bytes.first_chunk().map(|base| Offset(i64::from_be_bytes(*base)));
                 return Err(Violation::Gap { key, expected, found: base });
@@ -388,8 +430,8 @@ impl History {
                 return Err(Violation::AppendTime { key, base, expected, found });
             }
         }
-        match found.next() {
-            Some(_) => Err(Violation::HighWatermark { key, expected: until, found: Offset(-1) }),
+        match partition.batches.iter().find(|batch| batch.end > at && batch.end <= until) {
+            Some(batch) => Err(Violation::Gap { key, expected: batch.base, found: None }),
             None => Ok(()),
         }
     }
@@ -401,4 +443,6 @@ pub struct Read {
     pub bytes: Vec<u8>,
     /// From the frame around the batch, where the reader can see it.
     pub append_time: Option<Timestamp>,
+    /// Made again out of rows, and cut otherwise than it was appended.
+    pub from_table: bool,
 }

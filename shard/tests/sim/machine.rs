@@ -8,6 +8,7 @@
 use crate::batches::{build, rules, Outline, Sender};
 use crate::history::{Ended, History, Sent, Violation};
 use crate::reader;
+use crate::tables::Tables;
 use shard::batch::Valid;
 use shard::disk::sim::{Rng, SimDisk};
 use shard::ids::{DenseId, LeaderEpoch, LogId, Offset, PartitionKey, Timestamp};
@@ -62,6 +63,9 @@ pub struct Tally {
     pub cleanings: u64,
     pub cleaned_bytes: u64,
     pub kept_bytes: u64,
+    pub columnarised: u64,
+    /// Reads of what the log has let go of.
+    pub table_reads: u64,
 }
 
 impl Tally {
@@ -82,6 +86,8 @@ impl Tally {
         self.cleanings += other.cleanings;
         self.cleaned_bytes += other.cleaned_bytes;
         self.kept_bytes += other.kept_bytes;
+        self.columnarised += other.columnarised;
+        self.table_reads += other.table_reads;
     }
 }
 
@@ -147,6 +153,8 @@ pub struct Machine {
     next_topic: u128,
     /// A sync has failed in this life: the cache is not to be trusted.
     pub cache_lies: bool,
+    pub tables: Tables,
+    pub next_file: u64,
 }
 
 impl Machine {
@@ -167,6 +175,8 @@ impl Machine {
             run: 0,
             next_topic: 1,
             cache_lies: false,
+            tables: Tables::new(),
+            next_file: 0,
         };
         for _ in 0..machine.rng.between(1, 3) {
             machine.add_slot();
@@ -206,6 +216,8 @@ impl Machine {
             background_sync_bytes: 200 << 10,
             sync_interval_min_us: [0, 1_000][rng.below(2) as usize],
             mark_idle_ms: [1, 200][rng.below(2) as usize],
+            hot_bytes: [0, 100 << 10, 1 << 40][rng.below(3) as usize],
+            hot_ms: [0, 1_000, 1 << 40][rng.below(3) as usize],
             retention_check_ms: 50,
             relocate_live_percent_max: [25, 60, 90][rng.below(3) as usize],
             relocate_bytes_per_second_min: [100_000, 1 << 30][rng.below(2) as usize],
@@ -278,7 +290,8 @@ impl Machine {
         let result = match self.rng.below(1_000) {
             0..100 if self.shape.space => self.settle(slot),
             0..400 => self.append(slot),
-            400..550 => self.tick(slot),
+            400..530 => self.tick(slot),
+            530..550 => self.columnarise(slot),
             550..740 => self.run_job(slot),
             740..920 => self.finish_job(slot),
             920..930 => self.append_large(slot),
@@ -302,7 +315,7 @@ impl Machine {
         self.slots[slot].live.as_mut().expect("all logs run between steps")
     }
 
-    fn random_key(&mut self, slot: usize) -> Option<PartitionKey> {
+    pub fn random_key(&mut self, slot: usize) -> Option<PartitionKey> {
         let keys = &self.slots[slot].keys;
         let at = self.rng.below(keys.len() as u64) as usize;
         keys.get(at).copied()
@@ -503,7 +516,11 @@ impl Machine {
                 return Err(Violation::Stranger { key });
             };
             let at = (self.now.wall, live.log.end());
-            self.history.started(key, offsets.log_start, at)?;
+            let parts = self.tables.get(&key).map(|table| table.parts(key.partition));
+            let parts = parts.into_iter().flatten();
+            // Of a part that is hot in part the log knows only what the whole weighs.
+            let slack_bytes = parts.map(|at| at.part.raw_bytes).max().unwrap_or(0);
+            self.history.started(key, offsets.log_start, at, slack_bytes)?;
         }
         self.history.committed(keys, live.log.committed());
         for &key in keys.iter() {
@@ -517,8 +534,9 @@ impl Machine {
         let Some(key) = self.random_key(slot) else { return Ok(()) };
         let live = self.slots[slot].live.as_ref().expect("all logs run between steps");
         let id = live.ids[&key];
-        reader::whole(&live.log, id, &self.disk, &mut self.rng)
-            .and_then(|(from, batches)| self.history.read(key, from, &batches))?;
+        let (from, batches) = reader::whole(&live.log, id, &self.disk, &mut self.rng)?;
+        self.tally.table_reads += u64::from(batches.iter().any(|read| read.from_table));
+        self.history.read(key, from, &batches)?;
         let partition = &self.history.partitions[&key];
         reader::times(&live.log, id, partition, key, (&self.disk, &mut self.rng))
     }
@@ -548,6 +566,7 @@ impl Machine {
             let live = self.live(slot);
             let id = live.ids.remove(&key).expect("attached");
             live.log.detach(id);
+            self.drop_table(key);
             self.history.detach(key);
         }
         self.create_partition();

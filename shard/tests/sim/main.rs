@@ -1,7 +1,8 @@
 //! Whole logs under the simulated disk: random histories with crashes at every disk operation.
 //!
 //! What was acknowledged must be there, once, in order, with its offset, broker time and producer
-//! state; nothing else may be; damage below a mark must be refused. A failing run prints its seed:
+//! state; nothing else may be; damage below a mark must be refused. What the log lets go of is read
+//! out of tables. A failing run prints its seed:
 //! `BASALT_SIM_SEED=<seed> cargo test -p basalt-shard --test sim` repeats it alone;
 //! `BASALT_SIM_SEEDS=<count>` runs more than the few thousand of a normal test.
 //!
@@ -14,6 +15,7 @@ mod history;
 mod machine;
 mod plants;
 mod reader;
+mod tables;
 
 use machine::{Machine, Plant, Shape, Tally};
 use shard::disk::sim::Fault;
@@ -78,6 +80,7 @@ fn random_histories_keep_what_was_promised_and_nothing_else() {
     println!("{tally:?}");
     let enough = tally.seals.min(tally.copied_frames).min(tally.large).min(tally.poisoned);
     assert!(enough > seeds / 10 && tally.crashes_in_recovery > seeds, "{tally:?}");
+    assert!(tally.columnarised.min(tally.table_reads) > seeds, "{tally:?}");
 }
 
 #[test]
@@ -89,6 +92,7 @@ fn relocation_and_compaction_keep_every_record_that_counts() {
     println!("{tally:?}");
     let enough = tally.cleanings.min(tally.relocations).min(tally.hollowed);
     assert!(enough > seeds * 2, "{tally:?}");
+    assert!(tally.columnarised.min(tally.table_reads) > seeds, "{tally:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 use crate::history::{Batch, Ended, Read, Violation};
 use crate::machine::{Machine, Plant, Shape, Tally};
 use crate::reader;
+use crate::tables;
 use crate::{for_seeds, number};
 use shard::disk::sim::{Fault, Rng, SimDisk, PAGE_BYTES, SECTOR_BYTES};
 use shard::disk::{Disk, Entry, MapFile, MapWriter, ReadFile, Space, WriteFile};
@@ -74,6 +75,18 @@ impl Disk for BlindToPadding {
 
     fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
         self.0.list(dir)
+    }
+
+    fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.0.list_dirs(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.0.sync_dir(dir)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.0.remove_dir(dir)
     }
 
     fn create_map(&self, path: &Path, bytes: u64) -> io::Result<MapWriter> {
@@ -230,13 +243,13 @@ fn a_ghost_of_an_abandoned_branch_is_found() {
     assert!(found > SEEDS / 10, "{found} ghosts in {SEEDS} seeds");
 }
 
-/// Damages one random file of the data directory in one random way, and says how.
+/// Damages one random file of the logs in one random way, and says how. Tables prove their own bytes.
 ///
 /// Not the two ways that leave no trace: the last segment gone, with all marks in it, or without
 /// its header, as if it had never been used.
 fn damage(disk: &SimDisk, rng: &mut Rng) -> String {
     let mut files = disk.files();
-    files.retain(|path| !path.ends_with("reserve"));
+    files.retain(|path| !path.ends_with("reserve") && !path.starts_with(tables::ROOT));
     let path = &files[rng.below(files.len() as u64) as usize];
     let last = path.parent().is_some_and(|dir| newest_segment(disk, dir).0 == *path);
     let bytes = disk.cached(path).unwrap_or_default();
@@ -290,6 +303,9 @@ fn salvage(machine: &mut Machine) -> Result<(), Violation> {
         for &key in &slot.keys {
             let partition = &machine.history.partitions[&key];
             let id = log.attach(key, partition.settings);
+            if let Some(version) = machine.tables.get(&key) {
+                log.set_table(id, version.clone());
+            }
             // A batch that cannot be read is reported, as before.
             let Ok((_, batches)) = reader::whole(&log, id, &machine.disk, &mut machine.rng) else {
                 continue;
@@ -297,22 +313,27 @@ fn salvage(machine: &mut Machine) -> Result<(), Violation> {
             if partition.settings.compaction.is_some() {
                 continue;
             }
-            let appended =
-                |read: &Read| partition.batches.iter().any(|batch| batch.bytes == read.bytes);
+            let appended = |read: &Read| {
+                read.from_table || partition.batches.iter().any(|b| b.bytes == read.bytes)
+            };
             if let Some(read) = batches.iter().find(|read| !appended(read)) {
                 let base = read.bytes.first_chunk().map_or(-1, |base| i64::from_be_bytes(*base));
                 return Err(Violation::Changed { key, base: Offset(base) });
             }
         }
+        log.accept_missing(machine.now);
         rest(&mut log, machine.now);
         drop(log);
         machine.disk = machine.disk.kill();
         let spec = LogSpec { salvage: false, ..slot.spec.clone() };
         let again = Log::open(Arc::new(machine.disk.clone()), spec, 2, machine.now);
-        let (_, recovered) =
+        let (mut log, _) =
             again.map_err(|error| Violation::Refused { error: error.to_string() })?;
-        if let Some((id, from)) = recovered.missing.first() {
-            return Err(Violation::Refused { error: format!("{id:?} starts at {from} again") });
+        tables::tell(&machine.tables, &mut log)?;
+        let missing = |(id, _)| log.missing(id).into_iter().next();
+        let found = log.partitions().find_map(missing);
+        if let Some(range) = found {
+            return Err(Violation::Refused { error: format!("it is without {range:?} again") });
         }
     }
     Ok(())

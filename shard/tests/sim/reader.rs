@@ -37,9 +37,10 @@ pub fn whole(
         for slice in &plan.slices {
             step.push(warm(slice, disk)?);
         }
+        let hot_start = log.table_ends(id).map_or(Offset(0), |ends| ends.hot_start);
         if let Some(cold) = plan.cold {
             let bytes = cold.run().map_err(|error| failed("cold read", error))?;
-            split(&bytes, &mut step)?;
+            split(&bytes, at < hot_start, &mut step)?;
         }
         let Some(last) = step.last() else { return Ok((from, all)) };
         let header = BatchHeader::parse(&last.bytes).map_err(|error| failed("read", error))?;
@@ -62,14 +63,14 @@ fn warm(slice: &SharedBytes, disk: &SimDisk) -> Result<Read, Violation> {
     }
     let batch = bytes.split_off(FRAME_HEADER_BYTES);
     let time = bytes[APPEND_TIME_AT..].first_chunk().map(|ms| Timestamp(i64::from_le_bytes(*ms)));
-    Ok(Read { bytes: batch, append_time: time })
+    Ok(Read { bytes: batch, append_time: time, from_table: false })
 }
 
-fn split(mut bytes: &[u8], into: &mut Vec<Read>) -> Result<(), Violation> {
+fn split(mut bytes: &[u8], from_table: bool, into: &mut Vec<Read>) -> Result<(), Violation> {
     while !bytes.is_empty() {
         let (_, body, rest) = BatchHeader::split(bytes).map_err(|error| failed("split", error))?;
         let batch = bytes[..HEADER_BYTES + body.len()].to_vec();
-        into.push(Read { bytes: batch, append_time: None });
+        into.push(Read { bytes: batch, append_time: None, from_table });
         bytes = rest;
     }
     Ok(())

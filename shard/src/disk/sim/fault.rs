@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Op {
     CreateDir,
+    RemoveDir,
     CreateMap,
     SyncMap,
     Create,
@@ -35,6 +36,7 @@ impl Op {
     pub fn changes(self) -> bool {
         match self {
             Op::CreateDir
+            | Op::RemoveDir
             | Op::CreateMap
             | Op::SyncMap
             | Op::Create

@@ -171,6 +171,29 @@ impl Disk for SimDisk {
         Ok(world.list(dir))
     }
 
+    fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut world = self.world();
+        world.plain_step(self.life, Op::List, dir)?;
+        if !world.has_dir(dir) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(world.list_dirs(dir))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut world = self.world();
+        if !world.has_dir(dir) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        world.sync_dir(self.life, dir)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut world = self.world();
+        world.plain_step(self.life, Op::RemoveDir, dir)?;
+        world.remove_dir(dir)
+    }
+
     fn create_map(&self, path: &Path, bytes: u64) -> io::Result<MapWriter> {
         let mut world = self.world();
         world.plain_step(self.life, Op::CreateMap, path)?;

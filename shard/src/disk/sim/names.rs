@@ -98,6 +98,12 @@ impl Names {
         }
     }
 
+    /// The directory is gone, and no name in it comes back.
+    pub fn forget(&mut self, dir: &Path) {
+        self.pending.retain(|change| !change.is_in(dir));
+        self.durable.retain(|path, _| path.parent() != Some(dir));
+    }
+
     /// Power is lost: of the pending changes the first few are kept (as a journal does), or any.
     pub fn crash(&mut self, rng: &mut Rng) {
         let pending = std::mem::take(&mut self.pending);

@@ -327,6 +327,34 @@ fn calls_that_make_no_sense_fail_as_on_a_real_disk() {
     assert_eq!(kind(disk.sync_map(map.map(), 0, 11)), io::ErrorKind::InvalidInput);
 }
 
+#[test]
+fn a_directory_goes_with_all_that_might_return_in_it() {
+    let disk = disk();
+    let inner = dir().join("inner");
+    let name = inner.join("f");
+    disk.create_dir(&inner).unwrap();
+    disk.publish(&name, b"1").unwrap();
+    assert_eq!(disk.list_dirs(dir()).unwrap(), ["inner"]);
+    assert_eq!(disk.remove_dir(&inner).unwrap_err().kind(), io::ErrorKind::DirectoryNotEmpty);
+    disk.remove(&name).unwrap();
+    disk.remove_dir(&inner).unwrap();
+    assert_eq!(disk.list_dirs(dir()).unwrap(), [""; 0]);
+    assert_eq!(disk.remove_dir(&inner).unwrap_err().kind(), io::ErrorKind::NotFound);
+    let left = outcomes(&disk, |disk| disk.files().contains(&name));
+    assert_eq!(left, [false].into());
+}
+
+#[test]
+fn names_are_durable_once_their_directory_is_synced() {
+    let disk = disk();
+    let mut file = disk.create(&path("a")).unwrap();
+    file.sync().unwrap();
+    let is_there = |disk: SimDisk| disk.files().contains(&path("a"));
+    assert_eq!(outcomes(&disk, is_there), [false, true].into());
+    disk.sync_dir(dir()).unwrap();
+    assert_eq!(outcomes(&disk, is_there), [true].into());
+}
+
 /// A step of the property test, with small numbers so that they meet.
 #[derive(Clone, Debug)]
 enum Step {

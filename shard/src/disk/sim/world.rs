@@ -136,6 +136,25 @@ impl World {
         self.dirs.contains(dir)
     }
 
+    pub fn list_dirs(&self, dir: &Path) -> Vec<String> {
+        let inside = self.dirs.iter().filter(|other| other.parent() == Some(dir));
+        inside.filter_map(|dir| Some(dir.file_name()?.to_str()?.to_owned())).collect()
+    }
+
+    /// With the directory goes what a power loss might bring back in it.
+    pub fn remove_dir(&mut self, dir: &Path) -> io::Result<()> {
+        if !self.has_dir(dir) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if !self.list_dirs(dir).is_empty() || !self.list(dir).is_empty() {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        self.names.forget(dir);
+        self.dirs.remove(dir);
+        self.sweep();
+        Ok(())
+    }
+
     pub fn list(&self, dir: &Path) -> Vec<Entry> {
         let files = self.names.iter().filter(|(path, _)| path.parent() == Some(dir));
         let mut entries: Vec<Entry> = files

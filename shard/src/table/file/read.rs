@@ -109,6 +109,24 @@ impl FileReader {
         Ok(reader)
     }
 
+    /// Opens a file that is to be the one these facts are of.
+    pub fn open_as(
+        disk: &dyn Disk,
+        path: &Path,
+        facts: &FileFacts,
+    ) -> Result<FileReader, TableError> {
+        let reader = FileReader::open(disk, path)?;
+        if reader.facts() == facts {
+            return Ok(reader);
+        }
+        let (bytes, expected) = (reader.facts().bytes, facts.bytes);
+        let damage = match bytes == expected {
+            true => Damage::Missing("parts that the manifest knows"),
+            false => Damage::Length { bytes, expected },
+        };
+        Err(TableError::damaged(path, damage))
+    }
+
     pub fn path(&self) -> &PathBuf {
         &self.checked.path
     }
@@ -190,7 +208,7 @@ impl FileReader {
     /// when there is none.
     pub fn row_at(&self, partition: i32, offset: Offset) -> Result<u64, TableError> {
         let (part, rows) = self.place(partition)?;
-        if offset <= part.first {
+        if offset <= part.first || rows.is_empty() {
             return Ok(rows.start);
         }
         if offset >= part.end {

@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::batch::{place, BatchBuilder, NewRecord};
-use crate::disk::sim::SimDisk;
+use crate::disk::sim::{Fault, Rng, SimDisk};
+use crate::disk::Disk;
 use crate::ids::{LeaderEpoch, Offset, Timestamp};
 use crate::table::rows::RowsBuilder;
 use crate::table::schema::column;
-use crate::table::{file_path, FileFacts, FileId, TableError};
+use crate::table::{file_path, Damage, FileFacts, FileId, TableError};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::RecordBatch;
@@ -94,4 +95,172 @@ fn what_was_written_is_read_back_by_offset() {
     assert_eq!(all.iter().map(|batch| batch.num_rows()).sum::<usize>(), 11500);
     assert_eq!(all[0], first.slice(0, all[0].num_rows()));
     assert!(matches!(reader.rows_of(3), Err(TableError::NoPartition { partition: 3, .. })));
+}
+
+/// Everything the file holds, or the first error.
+fn all_rows(disk: &SimDisk) -> Result<Vec<RecordBatch>, TableError> {
+    let reader = open(disk)?;
+    let mut all = Vec::new();
+    for part in &reader.facts().parts {
+        for batch in reader.read(&Scan::all(part.partition))? {
+            all.push(batch?);
+        }
+    }
+    Ok(all)
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_an_error() {
+    let disk = SimDisk::new(1);
+    let first = rows(0, (0..60).step_by(2), 30);
+    let facts = write(&disk, &[first, rows(1, 5..9, 30)], &[covered(0, 0, 90), covered(1, 5, 9)]);
+    let path = file_path(Path::new(TABLE), FileId(7));
+    let whole = disk.durable(&path).unwrap();
+    assert_eq!(all_rows(&disk).unwrap().len(), 2);
+    for (at, &byte) in whole.iter().enumerate() {
+        let bit = 1 << (at % 8);
+        disk.damage(&path, at as u64, &[byte ^ bit]);
+        let error = all_rows(&disk).expect_err("damage is never silent");
+        assert!(matches!(error, TableError::Damaged { .. }), "byte {at}: {error}");
+        disk.damage(&path, at as u64, &[byte]);
+    }
+    assert!(all_rows(&disk).is_ok());
+    for bytes in (0..facts.bytes).rev() {
+        disk.truncate(&path, bytes).unwrap();
+        let error = all_rows(&disk).expect_err("a cut is never silent");
+        assert!(matches!(error, TableError::Damaged { .. }), "{bytes} bytes: {error}");
+    }
+}
+
+#[test]
+fn damage_costs_only_what_is_in_its_block() {
+    let disk = SimDisk::new(1);
+    write(&disk, &[rows(0, 0..20_000, 100)], &[covered(0, 0, 20_000)]);
+    let path = file_path(Path::new(TABLE), FileId(7));
+    let reader = open(&disk).unwrap();
+    assert!(reader.facts().bytes > 1_800_000);
+    disk.damage(&path, 1_000_000, &[0xaa; 16]);
+    let scan = |from: i64, until: i64| {
+        let (from, until) = (Offset(from), Offset(until));
+        let scan = Scan { from, until, ..Scan::all(0) };
+        let read: Result<Vec<_>, _> = reader.read(&scan).unwrap().collect();
+        read.map(|all| all.iter().map(|batch| batch.num_rows()).sum::<usize>())
+    };
+    assert_eq!(scan(0, 4000).unwrap(), 4000);
+    assert_eq!(scan(15_000, 20_000).unwrap(), 5000);
+    let error = scan(0, 20_000).unwrap_err();
+    let TableError::Damaged { damage: Damage::Block { block: 15, .. }, .. } = error else {
+        panic!("{error}");
+    };
+    // Columns that are not in the block are read all the same.
+    assert_eq!(offsets(&reader, 0, 0, 20_000).len(), 20_000);
+}
+
+#[test]
+fn a_disk_that_does_not_read_is_not_a_damaged_file() {
+    let disk = SimDisk::new(1);
+    write(&disk, &[rows(0, 0..20_000, 100)], &[covered(0, 0, 20_000)]);
+    let path = file_path(Path::new(TABLE), FileId(7));
+    let reader = open(&disk).unwrap();
+    let (from, to) = (1_000_000, 1_001_000);
+    disk.inject(Fault::BadSectors { path: path.clone(), from, to });
+    let read: Result<Vec<_>, _> = reader.read(&Scan::all(0)).unwrap().collect();
+    assert!(matches!(read.unwrap_err(), TableError::Io { .. }));
+    disk.heal();
+    disk.remove(&path).unwrap();
+    assert!(matches!(open(&disk), Err(TableError::Io { .. })));
+}
+
+#[test]
+fn rows_out_of_place_are_refused() {
+    let disk = SimDisk::new(1);
+    let begin = || FileWriter::create(&disk, Path::new(TABLE), FileId(7), Timestamp(1)).unwrap();
+    let place = |error: TableError| match error {
+        TableError::OutOfPlace { partition, offset, .. } => (partition, offset.0),
+        other => panic!("{other}"),
+    };
+    let mut writer = begin();
+    writer.add(&rows(3, 5..9, 1)).unwrap();
+    assert_eq!(place(writer.add(&rows(3, 8..9, 1)).unwrap_err()), (3, 8));
+    assert_eq!(place(writer.add(&rows(2, 50..51, 1)).unwrap_err()), (2, 50));
+    drop(writer);
+    let finish = |parts: &[Covered]| {
+        let mut writer = begin();
+        writer.add(&rows(3, 5..9, 1)).unwrap();
+        writer.finish(parts)
+    };
+    assert_eq!(place(finish(&[]).unwrap_err()), (3, 5));
+    assert_eq!(place(finish(&[covered(3, 6, 9)]).unwrap_err()), (3, 5));
+    assert_eq!(place(finish(&[covered(3, 5, 8)]).unwrap_err()), (3, 5));
+    assert_eq!(place(finish(&[covered(3, 5, 9), covered(1, 0, 1)]).unwrap_err()), (1, 0));
+    assert_eq!(disk.files(), [Path::new(""); 0], "temporary files go with their writers");
+    assert!(finish(&[covered(3, 5, 9), covered(4, 0, 1)]).is_ok());
+    let other = rows(3, 5..9, 1).project(&[0, 1]).unwrap();
+    assert!(matches!(begin().add(&other), Err(TableError::Columns { .. })));
+}
+
+#[test]
+fn after_a_crash_at_any_step_a_file_is_whole_or_not_there() {
+    let path = file_path(Path::new(TABLE), FileId(7));
+    let attempt = |disk: &SimDisk| {
+        let rows = rows(0, 0..3000, 500);
+        let mut writer = FileWriter::create(disk, Path::new(TABLE), FileId(7), Timestamp(1))?;
+        writer.add(&rows)?;
+        writer.finish(&[covered(0, 0, 3000)])
+    };
+    let steps = {
+        let disk = SimDisk::new(0);
+        attempt(&disk).unwrap();
+        disk.ops()
+    };
+    let mut whole = 0;
+    for at in 0..=steps {
+        let disk = SimDisk::new(at);
+        disk.inject(Fault::Stop { at });
+        let written = attempt(&disk);
+        let after = disk.crash(&mut Rng::new(at));
+        match open(&after) {
+            Ok(reader) => {
+                whole += 1;
+                assert_eq!(reader.facts().rows(), 3000);
+                assert_eq!(
+                    all_rows(&after).unwrap().iter().map(|b| b.num_rows()).sum::<usize>(),
+                    3000
+                );
+            }
+            Err(error) => {
+                assert!(after.cached(&path).is_none(), "step {at}: {error}");
+                assert!(written.is_err(), "step {at}");
+            }
+        }
+    }
+    assert!(whole >= 1 && steps > 6, "{whole} of {steps}");
+}
+
+#[test]
+fn a_full_disk_leaves_nothing_behind() {
+    let disk = SimDisk::new(1);
+    disk.set_capacity(1 << 20);
+    let mut writer = FileWriter::create(&disk, Path::new(TABLE), FileId(7), Timestamp(1)).unwrap();
+    let written =
+        writer.add(&rows(0, 0..20_000, 100)).and_then(|()| writer.finish(&[covered(0, 0, 20_000)]));
+    let Err(TableError::Io { source, .. }) = written else { panic!("{written:?}") };
+    assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
+    assert_eq!(disk.files(), [Path::new(""); 0]);
+}
+
+#[test]
+fn large_and_many_rows_are_cut_into_pages_and_groups() {
+    let disk = SimDisk::new(1);
+    let many = rows(0, 0..140_000, 4);
+    let large = rows(1, 0..70, 1 << 20);
+    write(&disk, &[many, large], &[covered(0, 0, 140_000), covered(1, 0, 70)]);
+    let reader = open(&disk).unwrap();
+    let groups: Vec<i64> = reader.metadata().row_groups().iter().map(|g| g.num_rows()).collect();
+    assert_eq!(groups, [131_072, 8928 + 64, 6]);
+    let starts = reader.page_starts().unwrap();
+    let pages: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(pages.iter().all(|rows| *rows <= 2000), "{pages:?}");
+    assert_eq!(starts.iter().filter(|start| **start > 140_000).count(), 70 - 1);
+    assert_eq!(offsets(&reader, 1, 60, 99), (60..70).collect::<Vec<i64>>());
 }
