@@ -42,12 +42,7 @@ pub enum AskError {
 }
 
 /// Runs a statement at `address` and writes its rows.
-pub fn run(
-    address: &str,
-    sql: &str,
-    shown: Shown,
-    out: &mut impl Write,
-) -> Result<(), AskError> {
+pub fn run(address: &str, sql: &str, shown: Shown, out: &mut impl Write) -> Result<(), AskError> {
     let format = match shown {
         Shown::Table => Format::Arrow,
         Shown::Rows(format) => format,
@@ -108,7 +103,9 @@ fn table(body: impl Read, out: &mut impl Write) -> Result<(), AskError> {
     let text = pretty_format_batches(&batches)?;
     let end = match rows {
         1 => "1 row".to_string(),
-        rows if rows > shown => format!("{rows} rows, the first {shown} shown; --format csv has all"),
+        rows if rows > shown => {
+            format!("{rows} rows, the first {shown} shown; --format csv has all")
+        }
         rows => format!("{rows} rows"),
     };
     writeln!(out, "{text}\n{end}").and_then(|()| out.flush()).map_err(AskError::Output)

@@ -17,10 +17,7 @@ use std::sync::Arc;
 pub const TOPICS_SCHEMA: &str = "kafka_topics";
 
 /// The catalogue of a view.
-pub fn catalog(
-    source: Arc<dyn Snapshots>,
-    files: Arc<Files>,
-) -> Result<Arc<dyn CatalogProvider>> {
+pub fn catalog(source: Arc<dyn Snapshots>, files: Arc<Files>) -> Result<Arc<dyn CatalogProvider>> {
     let catalog = MemoryCatalogProvider::new();
     catalog.register_schema(TOPICS_SCHEMA, Arc::new(Topics { source, files }))?;
     Ok(Arc::new(catalog))

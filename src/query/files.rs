@@ -82,8 +82,7 @@ impl Open {
         if let Some((old, _)) = self.readers.insert(path.to_path_buf(), (reader, self.clock)) {
             self.bytes -= old.memory_bytes();
         }
-        while self.readers.len() > OPEN_MAX
-            || self.bytes > self.bytes_max && self.readers.len() > 1
+        while self.readers.len() > OPEN_MAX || self.bytes > self.bytes_max && self.readers.len() > 1
         {
             let oldest = self.readers.iter().min_by_key(|(_, (_, used))| *used);
             let Some(path) = oldest.map(|(path, _)| path.clone()) else { return };

@@ -7,9 +7,7 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringBuilder};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::error::Result;
-use datafusion::logical_expr::{
-    create_udf, ColumnarValue, ScalarUDF, Volatility,
-};
+use datafusion::logical_expr::{create_udf, ColumnarValue, ScalarUDF, Volatility};
 use std::sync::Arc;
 
 /// `utf8(bytes)`.
@@ -21,19 +19,13 @@ pub fn utf8() -> ScalarUDF {
         let empty = || Arc::new(StringBuilder::new().finish()) as ArrayRef;
         let text = texts.into_iter().next().unwrap_or_else(empty);
         match scalar {
-            true => Ok(ColumnarValue::Scalar(
-                datafusion::common::ScalarValue::try_from_array(&text, 0)?,
-            )),
+            true => Ok(ColumnarValue::Scalar(datafusion::common::ScalarValue::try_from_array(
+                &text, 0,
+            )?)),
             false => Ok(ColumnarValue::Array(text)),
         }
     };
-    create_udf(
-        "utf8",
-        vec![DataType::Binary],
-        DataType::Utf8,
-        Volatility::Immutable,
-        Arc::new(run),
-    )
+    create_udf("utf8", vec![DataType::Binary], DataType::Utf8, Volatility::Immutable, Arc::new(run))
 }
 
 fn texts(bytes: &ArrayRef) -> Result<ArrayRef> {

@@ -5,8 +5,7 @@
 //! in that case, and from then on nothing that happens to the log matters to the query.
 
 use super::snapshots::{
-    Hot, PartitionSnapshot, RawBatch, RawBatches, RawError, SnapshotError, Snapshots,
-    TopicSnapshot,
+    Hot, PartitionSnapshot, RawBatch, RawBatches, RawError, SnapshotError, Snapshots, TopicSnapshot,
 };
 use crate::catalog::{Topic, TopicLookup};
 use crate::cores::gate::{self, Gate};
@@ -80,10 +79,7 @@ impl Live {
 }
 
 /// Opens the hot part of every partition.
-fn open(
-    snapshot: gate::TopicSnapshot,
-    disk: &Arc<dyn Disk>,
-) -> Result<TopicSnapshot, ColdError> {
+fn open(snapshot: gate::TopicSnapshot, disk: &Arc<dyn Disk>) -> Result<TopicSnapshot, ColdError> {
     let mut partitions = Vec::with_capacity(snapshot.partitions.len());
     for seen in snapshot.partitions {
         let hot = match seen.hot.filter(|_| seen.hot_from < seen.end) {

@@ -27,6 +27,9 @@ pub use guard::Refused;
 pub use limits::{Exceeded, Settings};
 pub use live::Live;
 
+use crate::catalog::DEFAULT_VIEW;
+use crate::config::Config;
+use crate::cores::gate::Gate;
 use admission::Admission;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
@@ -44,11 +47,14 @@ use snapshots::Snapshots;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use url::Url;
 
 /// Consumers of memory an error names when there is none left.
 const NAMED_CONSUMERS: usize = 3;
+/// Nice value of the query threads.
+const QUERY_NICE: i32 = 10;
 
 /// Why a statement gave no rows, or not all of them.
 #[derive(Debug, thiserror::Error)]
@@ -102,14 +108,38 @@ pub struct Engine {
 }
 
 impl Engine {
-    pub fn start(
-        settings: Settings,
-        place: Place,
-        views: Vec<View>,
+    /// What the configuration of a broker says, over its topics.
+    pub fn of_broker(
+        config: &Config,
+        disk: Arc<dyn Disk>,
+        gate: Gate,
     ) -> Result<Engine, QueryError> {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let settings = Settings {
+            memory_bytes: bytes(config.sql_memory_bytes),
+            spill_bytes: config.sql_spill_bytes,
+            timeout: Duration::from_millis(config.sql_timeout_ms.unsigned_abs()),
+            concurrency: config.sql_concurrency as usize,
+            threads: match config.sql_threads {
+                0 => cpus.saturating_sub(config.threads(cpus).cores).max(1),
+                some => some as usize,
+            },
+        };
+        let place = Place {
+            disk: disk.clone(),
+            spill_dir: config.data_dir.join("spill"),
+            footer_bytes: bytes(config.table_cache_bytes),
+        };
+        let topics = Arc::new(Live { gate, view: DEFAULT_VIEW, disk });
+        Engine::start(settings, place, vec![View { name: "default".into(), topics }])
+    }
+
+    pub fn start(settings: Settings, place: Place, views: Vec<View>) -> Result<Engine, QueryError> {
         let threads = Builder::new_multi_thread()
             .worker_threads(settings.threads)
             .thread_name("query")
+            .on_thread_start(yield_to_cores)
             .enable_time()
             .build()
             .map_err(|error| QueryError::Failed(format!("no query threads: {error}")))?;
@@ -171,6 +201,13 @@ impl Drop for Engine {
 pub struct Rows {
     pub schema: SchemaRef,
     pub batches: SendableRecordBatchStream,
+}
+
+/// Queries run at a priority that lets cores and syncs go first.
+fn yield_to_cores() {
+    if let Err(error) = rustix::process::setpriority_process(None, QUERY_NICE) {
+        tracing::warn!(%error, "a query thread keeps its ordinary priority");
+    }
 }
 
 fn session_config(settings: &Settings, view: &str) -> SessionConfig {

@@ -16,7 +16,9 @@ use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::object_store::ObjectStore;
 use datafusion::physical_expr::projection::ProjectionExprs;
-use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_expr::{
+    EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr,
+};
 use datafusion::physical_optimizer::pruning::FilePruner;
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet};
@@ -63,12 +65,8 @@ impl FileSource for TopicSource {
         let all = (0..schema.fields().len()).collect::<Vec<_>>();
         let whole = || ProjectionExprs::from_indices(&all, &schema);
         let projection = self.projection().cloned().unwrap_or_else(whole);
-        let reading = Reading {
-            projection,
-            predicate: self.filter(),
-            schema,
-            batch_rows: self.batch_rows,
-        };
+        let reading =
+            Reading { projection, predicate: self.filter(), schema, batch_rows: self.batch_rows };
         let parquet = self.parquet.create_morselizer(store, config, partition)?;
         Ok(Box::new(TopicMorselizer { parquet, reading: Arc::new(reading) }))
     }
@@ -187,7 +185,9 @@ impl Morselizer for TopicMorselizer {
     fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
         match file.extension::<Slice>().cloned() {
             None => self.parquet.plan_file(file),
-            Some(slice) => Ok(Box::new(SlicePlanner { slice, file, reading: self.reading.clone() })),
+            Some(slice) => {
+                Ok(Box::new(SlicePlanner { slice, file, reading: self.reading.clone() }))
+            }
         }
     }
 }

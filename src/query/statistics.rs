@@ -67,7 +67,8 @@ impl Covered {
 
     pub fn statistics(&self) -> Statistics {
         let unknown = ColumnStatistics::new_unknown;
-        let mut columns: Vec<ColumnStatistics> = (0..visible_columns()).map(|_| unknown()).collect();
+        let mut columns: Vec<ColumnStatistics> =
+            (0..visible_columns()).map(|_| unknown()).collect();
         let bound = |column: &mut ColumnStatistics, least: ScalarValue, most: ScalarValue| {
             column.null_count = Precision::Exact(0);
             column.min_value = Precision::Inexact(least);

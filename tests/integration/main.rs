@@ -23,5 +23,6 @@ mod produce;
 mod restart;
 mod retention;
 mod round_trip;
+mod tables;
 mod topics;
 mod wire;

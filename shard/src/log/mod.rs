@@ -62,7 +62,7 @@ pub use header::{
     SEGMENT_HEADER_BYTES,
 };
 pub use index::BatchEntry;
-pub use jobs::{Done, Job, Lane};
+pub use jobs::{give_up_reserve, Done, Job, Lane};
 pub use mover::SpaceCounts;
 pub use outcome::{AppendError, Appended, Failure, Now, Progress};
 pub use read::{ReadAsk, ReadError, ReadPlan, Until};

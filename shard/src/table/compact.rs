@@ -17,7 +17,7 @@
 //!
 //! Gaps: all files up to the last that is old enough are written again in one go, also those from
 //! which nothing goes, and need as much space again until they are. Marks past their time go with
-//! the next compaction only.
+//! the next compaction only. A table with a damaged file among those is not compacted.
 
 use super::job::{JobError, Piece, Readers, Site};
 use super::manifest::Edit;
@@ -69,7 +69,6 @@ pub fn compaction_due(
     settings: &TableSettings,
     now: Timestamp,
 ) -> Option<Compact> {
-    let cutoff = Timestamp(now.0.saturating_sub(compaction.lag_min_ms));
     let (mut clean, mut dirty) = (0u64, 0u64);
     let mut is_late = false;
     let mut spans = BTreeMap::new();
@@ -98,8 +97,11 @@ pub fn compaction_due(
     if dirty == 0 || !(is_much || is_late) {
         return None;
     }
-    tracing::debug!(clean, dirty, %cutoff, "a table is to be compacted");
     let files = before(version, &touched);
+    if files.iter().any(|file| version.is_spoiled(file.facts.id)) {
+        return None;
+    }
+    tracing::debug!(topic = %version.topic, clean, dirty, "a table is to be compacted");
     Some(Compact {
         replaces: files.iter().map(|file| file.facts.id).collect(),
         pieces: pieces_of(version, starts, &files),

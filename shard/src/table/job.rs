@@ -43,6 +43,17 @@ pub enum JobError {
     Stopped,
 }
 
+impl JobError {
+    /// Whether a batch of the log is at fault, and not the job or the disk it writes to.
+    pub(super) fn is_of_batch(&self) -> bool {
+        match self {
+            JobError::Rows(error) => !matches!(error, RowsError::Columns(_)),
+            JobError::Feed(error) => !matches!(error, ColdError::Removed),
+            JobError::Table(_) | JobError::Columns(_) | JobError::Stopped => false,
+        }
+    }
+}
+
 /// Where a job works.
 pub struct Site<'a> {
     pub disk: &'a dyn Disk,
@@ -129,3 +140,6 @@ impl<'a> Readers<'a> {
         Ok(reader)
     }
 }
+
+#[cfg(test)]
+mod tests;

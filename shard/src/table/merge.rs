@@ -44,13 +44,16 @@ pub fn merge_due(
     Some(Rewrite { groups, starts: listed(starts) })
 }
 
-/// Writes the files again that have rows below a log start, if there are any.
+/// Writes the files again that have rows below a log start, if there are any. One that is damaged
+/// cannot be.
 pub fn trim_due(version: &Version, starts: &LogStarts) -> Option<Rewrite> {
     let is_cut = |file: &&Arc<TableFile>| {
-        file.facts.parts.iter().any(|part| {
-            let start = start_of(version, starts, part.partition);
-            part.first < start && part.rows > 0
-        })
+        let mut parts = file.facts.parts.iter();
+        !version.is_spoiled(file.facts.id)
+            && parts.any(|part| {
+                let start = start_of(version, starts, part.partition);
+                part.first < start && part.rows > 0
+            })
     };
     let groups: Vec<Group> = version
         .files()

@@ -9,7 +9,7 @@
 //! noted, and goes.
 
 use crate::ids::{Offset, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,6 +103,8 @@ pub struct Version {
     starts: BTreeMap<i32, Offset>,
     /// Ends and times of compactions, both ascending.
     compacted: BTreeMap<i32, Vec<Compacted>>,
+    /// Files that were found damaged.
+    spoiled: BTreeSet<FileId>,
 }
 
 impl Version {
@@ -130,13 +132,23 @@ impl Version {
                 return Err(partition);
             }
         }
-        let compacted = BTreeMap::new();
-        Ok(Version { number, topic, files, partitions, starts, compacted })
+        let (compacted, spoiled) = (BTreeMap::new(), BTreeSet::new());
+        Ok(Version { number, topic, files, partitions, starts, compacted, spoiled })
     }
 
     /// The same with what compactions left to remember.
     pub fn with_compacted(self, compacted: BTreeMap<i32, Vec<Compacted>>) -> Version {
         Version { compacted, ..self }
+    }
+
+    /// The same, knowing of damaged files.
+    pub fn with_spoiled(self, spoiled: BTreeSet<FileId>) -> Version {
+        Version { spoiled, ..self }
+    }
+
+    /// Whether a file was found damaged.
+    pub fn is_spoiled(&self, file: FileId) -> bool {
+        self.spoiled.contains(&file)
     }
 
     /// All files, of all partitions.

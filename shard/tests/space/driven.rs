@@ -54,7 +54,6 @@ impl Driven {
             salvage: false,
         };
         let (log, recovered) = Log::open(Arc::new(RealDisk), spec, run as u64 + 17, now).unwrap();
-        assert_eq!(recovered.missing, []);
         Driven { log, now, appended_bytes: 0, recovered }
     }
 

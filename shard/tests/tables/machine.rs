@@ -384,7 +384,7 @@ impl Machine {
             Err(ManifestError::Write { .. }) if self.may_fail() => {
                 while manifest.is_unsure() && !self.disk.is_stopped() {
                     self.disk.heal();
-                    (manifest, _) = manifest.reopen(&self.disk).expect("a disk that works");
+                    manifest.reopen(&self.disk).expect("a disk that works");
                 }
                 if self.disk.is_stopped() {
                     manifest = self.reborn();

@@ -58,8 +58,7 @@ fn fate(statement: &Statement) -> Fate {
         | Statement::Close { .. } => Fate::GoesOn,
         Statement::Declare { stmts } => {
             let queries = stmts.iter().filter_map(|declared| declared.for_query.clone());
-            let mut checked =
-                queries.map(|query| guard::check_statement(&Statement::Query(query)));
+            let mut checked = queries.map(|query| guard::check_statement(&Statement::Query(query)));
             match checked.find_map(Result::err) {
                 Some(refused) => Fate::Refused(refused),
                 None => Fate::GoesOn,
@@ -167,13 +166,7 @@ pub fn current_schemas() -> ScalarUDF {
         Ok(ColumnarValue::Scalar(ScalarValue::List(Arc::new(schemas.finish()))))
     };
     let list = DataType::List(Arc::new(Field::new("item", DataType::Utf8, true)));
-    create_udf(
-        "current_schemas",
-        vec![DataType::Boolean],
-        list,
-        Volatility::Stable,
-        Arc::new(here),
-    )
+    create_udf("current_schemas", vec![DataType::Boolean], list, Volatility::Stable, Arc::new(here))
 }
 
 #[cfg(test)]

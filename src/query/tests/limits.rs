@@ -48,8 +48,7 @@ fn a_query_that_needs_too_much_memory_ends() {
 
 #[test]
 fn too_many_queries_wait_and_are_refused() {
-    let settings =
-        Settings { concurrency: 1, timeout: Duration::from_millis(300), ..settings() };
+    let settings = Settings { concurrency: 1, timeout: Duration::from_millis(300), ..settings() };
     let bench = Bench::with(settings);
     let said = block_on(async {
         let held = bench.engine.run("SELECT 1").await.expect("the only place");

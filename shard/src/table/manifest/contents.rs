@@ -6,7 +6,7 @@ use super::format::Change;
 use super::Edit;
 use crate::ids::{Offset, Timestamp};
 use crate::table::version::{file_path, Compacted, FileId, TableFile, Version};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -22,6 +22,8 @@ pub struct Contents {
     pub removed: BTreeMap<FileId, (Arc<TableFile>, Timestamp)>,
     pub starts: BTreeMap<i32, Offset>,
     pub compacted: BTreeMap<i32, Vec<Compacted>>,
+    /// Found damaged since the open; on no disk.
+    pub spoiled: BTreeSet<FileId>,
 }
 
 impl Change {
@@ -40,6 +42,7 @@ impl Contents {
             self.files.insert(facts.id, Arc::new(file));
         }
         for &(id, at) in &change.removed {
+            self.spoiled.remove(&id);
             if let Some(file) = self.files.remove(&id) {
                 self.removed.insert(id, (file, at));
             }
@@ -54,6 +57,7 @@ impl Contents {
     }
 
     pub fn keep_known(&mut self, known: Contents) {
+        self.spoiled = known.spoiled;
         let removed = known.removed.into_values().map(|(file, _)| file);
         for file in known.files.into_values().chain(removed) {
             let id = file.facts.id;
@@ -68,7 +72,8 @@ impl Contents {
     pub fn version(&self, number: u64, topic: Uuid) -> Result<Version, i32> {
         let files = self.files.values().cloned().collect();
         let version = Version::new(number, topic, files, self.starts.clone())?;
-        Ok(version.with_compacted(self.compacted.clone()))
+        let version = version.with_compacted(self.compacted.clone());
+        Ok(version.with_spoiled(self.spoiled.clone()))
     }
 
     /// All of it as one change.

@@ -19,7 +19,9 @@ mod tests;
 
 pub use format::Damage;
 
+use super::job::JobError;
 use super::version::{FileFacts, FileId, Part, TableFile, Version};
+use super::TableError;
 use crate::disk::Disk;
 use crate::ids::{Offset, Timestamp};
 use contents::Contents;
@@ -101,12 +103,22 @@ impl Manifest {
         Ok((manifest, version))
     }
 
-    /// Looks at the disk again after a commit has failed. Files that work under way has finished
-    /// and not yet handed over stay.
-    pub fn reopen(self, disk: &dyn Disk) -> Result<(Manifest, Arc<Version>), ManifestError> {
-        let manifest = Manifest::load(disk, &self.dir, self.topic, self.contents)?;
-        let version = manifest.version.clone();
-        Ok((manifest, version))
+    /// Looks at the disk again after a commit has failed; needed until it succeeds. Files that
+    /// work under way has finished and not yet handed over stay.
+    pub fn reopen(&mut self, disk: &dyn Disk) -> Result<Arc<Version>, ManifestError> {
+        *self = Manifest::load(disk, &self.dir, self.topic, self.contents.clone())?;
+        Ok(self.version.clone())
+    }
+
+    /// Takes note of a damaged file that a job came upon: until the next open nothing is planned
+    /// that would have to read it. Its rows are missing to readers all the same.
+    pub fn note_damage(&mut self, error: &JobError) {
+        let JobError::Table(TableError::Damaged { path, .. }) = error else { return };
+        let mut files = self.contents.files.values();
+        let Some(file) = files.find(|file| file.path == *path) else { return };
+        self.contents.spoiled.insert(file.facts.id);
+        let version = Version::clone(&self.version);
+        self.version = Arc::new(version.with_spoiled(self.contents.spoiled.clone()));
     }
 
     /// The version in force.

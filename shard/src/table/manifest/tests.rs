@@ -158,11 +158,18 @@ fn holders_stay_counted_when_the_disk_is_looked_at_again() {
     let failed = manifest.commit(&disk, merged.clone());
     assert!(matches!(failed, Err(ManifestError::Write { .. })));
     assert!(matches!(manifest.commit(&disk, merged), Err(ManifestError::Unsure)));
-    let (mut manifest, version) = manifest.reopen(&disk).unwrap();
+    let version = manifest.reopen(&disk).unwrap();
     assert_eq!((ids(&version), version.number), (vec![2], 2), "the rename had happened");
     assert_eq!(manifest.expired(Timestamp(9), 0), []);
     drop(held);
     assert_eq!(manifest.expired(Timestamp(9), 0).len(), 1);
+    disk.inject(Fault::Fail { op: Op::Rename, after: 0, errno: 5 });
+    let lost = add(&disk, 4, vec![part(0, 100, 101)]);
+    disk.inject(Fault::Fail { op: Op::Rename, after: 0, errno: 5 });
+    assert!(manifest.commit(&disk, lost).is_err());
+    disk.inject(Fault::Fail { op: Op::List, after: 0, errno: 5 });
+    assert!(manifest.reopen(&disk).is_err() && manifest.is_unsure());
+    assert_eq!(ids(&manifest.reopen(&disk).unwrap()), [2], "the rename had not happened");
     manifest.commit(&disk, add(&disk, 3, vec![part(0, 100, 101)])).unwrap();
 }
 

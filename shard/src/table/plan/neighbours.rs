@@ -119,7 +119,8 @@ pub fn before(version: &Version, some: &BTreeSet<FileId>) -> Vec<Arc<TableFile>>
     files.filter(|file| wanted.contains(&file.facts.id)).cloned().collect()
 }
 
-/// The next files to merge, of one `class` each (files of different classes stay apart).
+/// The next files to merge, of one `class` each (files of different classes stay apart). What is
+/// known to be damaged is merged with nothing.
 pub fn small_neighbours(
     version: &Version,
     settings: &TableSettings,
@@ -131,7 +132,8 @@ pub fn small_neighbours(
         let largest = files.iter().map(|file| size_of(file)).max().unwrap_or(0);
         for size in 0..=largest {
             let is_small = |file: &TableFile| {
-                size_of(file) <= size && file.facts.raw_bytes() < settings.file_bytes_max
+                let is_full = file.facts.raw_bytes() >= settings.file_bytes_max;
+                size_of(file) <= size && !is_full && !version.is_spoiled(file.facts.id)
             };
             let mut rest = &files[..];
             while let Some(from) = rest.iter().position(|file| is_small(file)) {
