@@ -13,6 +13,7 @@ use super::source::TopicSource;
 use super::statistics::{self, Covered};
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::catalog::Session;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
     FileGroup, FileScanConfigBuilder, FileSource, ParquetSource,
@@ -23,7 +24,6 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::session::Session;
 use shard::ids::Offset;
 use shard::table::schema::{storage_schema, visible_columns};
 use shard::table::TableFile;

@@ -5,6 +5,7 @@ mod rows;
 
 use super::snapshots::*;
 use super::*;
+use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use futures::future::{BoxFuture, FutureExt};
 use futures::StreamExt;
