@@ -3,30 +3,21 @@
 //! Planned on the core as the parts of one version, which keeps their files from being removed; the
 //! files are opened and read on a worker. A read that finds no row left in a part goes on into the
 //! next one, and returns at least an empty batch: a reader always gets on.
-//!
-//! Gap: of a batch with the broker's time, the first record is found as the one with the greatest
-//! time; in the log it is the last, as in Kafka.
 
 use super::cold::ColdError;
 use super::seek::{Found, TimeTarget};
 use crate::batch::BatchHeader;
-use crate::ids::{LeaderEpoch, Offset, Timestamp};
+use crate::ids::Offset;
 use crate::partition::Partition;
 use crate::table::cache::Blocks;
-use crate::table::file::Scan;
 use crate::table::rebatch::{rebatch, Want};
-use crate::table::schema::column;
+use crate::table::seek::{find_latest, find_time};
 use crate::table::{Part, PartAt, TableFile};
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Int32Type, Int64Type};
-use arrow_array::RecordBatch;
 use bytes::Bytes;
 use std::sync::Arc;
 
 /// Parts taken along for one read: small ones of a table that is seldom written.
 const PARTS_MAX: usize = 32;
-/// Rows of a table looked at in one go.
-const BATCH_ROWS: usize = 8192;
 
 /// A read of what is only in a table.
 pub(super) struct TableRead {
@@ -128,44 +119,15 @@ impl TablePlace {
         from: Offset,
         until: Offset,
     ) -> Result<Option<Found>, ColdError> {
-        let reader = self.blocks.reader(&self.file)?;
-        let scan = Scan {
-            partition: self.part.partition,
-            from,
-            until,
-            columns: vec![column::OFFSET, column::TIMESTAMP_MS, column::LEADER_EPOCH],
-            batch_rows: BATCH_ROWS,
+        let (blocks, file, partition) = (&self.blocks, &self.file, self.part.partition);
+        let found = match target {
+            TimeTarget::AtOrAfter(time) => find_time(blocks, file, partition, time, from..until)?,
+            TimeTarget::Greatest => find_latest(blocks, file, partition, from..until)?,
         };
-        let mut best: Option<Found> = None;
-        for rows in reader.read(&scan)? {
-            let found = find_in(&rows?, target);
-            match target {
-                TimeTarget::AtOrAfter(_) if found.is_some() => return Ok(found),
-                TimeTarget::AtOrAfter(_) => {}
-                TimeTarget::Greatest => {
-                    let is_later =
-                        |found: &Found| best.is_none_or(|b| found.timestamp > b.timestamp);
-                    best = found.filter(is_later).or(best);
-                }
-            }
-        }
-        Ok(best)
+        Ok(found.map(|found| Found {
+            offset: found.offset,
+            timestamp: found.timestamp,
+            leader_epoch: found.leader_epoch,
+        }))
     }
-}
-
-/// The first of the rows that matches.
-fn find_in(rows: &RecordBatch, target: TimeTarget) -> Option<Found> {
-    let offsets = rows.column(0).as_primitive::<Int64Type>().values();
-    let times = rows.column(1).as_primitive::<Int64Type>().values();
-    let epochs = rows.column(2).as_primitive::<Int32Type>().values();
-    let time = match target {
-        TimeTarget::AtOrAfter(Timestamp(time)) => time,
-        TimeTarget::Greatest => times.iter().copied().max()?,
-    };
-    let at = times.iter().position(|found| *found >= time)?;
-    Some(Found {
-        offset: Offset(*offsets.get(at)?),
-        timestamp: Timestamp(*times.get(at)?),
-        leader_epoch: LeaderEpoch(*epochs.get(at)?),
-    })
 }
