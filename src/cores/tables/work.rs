@@ -81,25 +81,29 @@ impl Work {
         disk: &dyn Disk,
         manifest: Option<Manifest>,
     ) -> (Option<Manifest>, Result<Outcome, WorkFailure>) {
-        let mut manifest = match manifest {
-            Some(manifest) => manifest,
-            None => match Manifest::open(disk, &self.dir, self.topic.id) {
-                Ok((manifest, _)) => manifest,
-                Err(error) => return (None, Err(error.into())),
-            },
+        let opened = match manifest {
+            Some(manifest) => Ok(manifest),
+            None => Manifest::open(disk, &self.dir, self.topic.id).map(|(manifest, _)| manifest),
         };
+        let mut manifest = match opened {
+            Ok(manifest) => manifest,
+            Err(error) => return (None, Err(error.into())),
+        };
+        if manifest.is_unsure() {
+            if let Err(error) = manifest.reopen(disk) {
+                return (Some(manifest), Err(error.into()));
+            }
+        }
         let work = AssertUnwindSafe(|| self.with(disk, &mut manifest));
         let outcome = catch_unwind(work).unwrap_or(Err(WorkFailure::Panicked));
         if let Err(WorkFailure::Job(error)) = &outcome {
+            // What is damaged is not planned with again, and stops nothing else.
             manifest.note_damage(error);
         }
         (Some(manifest), outcome)
     }
 
     fn with(mut self, disk: &dyn Disk, manifest: &mut Manifest) -> Result<Outcome, WorkFailure> {
-        if manifest.is_unsure() {
-            manifest.reopen(disk)?;
-        }
         let mut next_id = || FileId(Uuid::new_v4().as_u64_pair().0);
         let (dir, ending, now) = (self.dir.clone(), self.ending.clone(), self.now);
         let next_id = &mut next_id;
