@@ -1,5 +1,6 @@
 //! What a thread of the lane does in a round: open the manifest if need be, write a file of what
-//! waits or put one piece of the table in order, commit that, and unlink what nobody reads any more.
+//! waits or put one piece of the table in order, commit that, and unlink what nobody reads any
+//! more.
 //!
 //! Blocks. A panic inside is a failure like any other, and the manifest comes back all the same.
 
@@ -151,7 +152,8 @@ impl Work {
         let version = manifest.commit(disk, edit)?;
         if version.number > before {
             let (number, files) = (version.number, version.files().len());
-            tracing::debug!(topic = %self.topic.name, reason = ?self.reason, number, files, "a table changed");
+            let (topic, reason) = (&self.topic.name, self.reason);
+            tracing::debug!(%topic, ?reason, number, files, "a table changed");
         }
         Ok(())
     }
