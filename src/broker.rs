@@ -1,9 +1,9 @@
 //! The boot order, and the way back.
 //!
 //! Lock and machine are checked by `preflight`. Then: the start counter, all logs, the catalogue
-//! out of log 0, tables, threads for blocking work, cores with their listeners, and one line on standard
-//! output when all of them serve. A stop runs backwards: connections are answered and closed, logs
-//! synced and marked, threads joined.
+//! out of log 0, tables, threads for blocking work, cores with their listeners, and one line on
+//! standard output when all of them serve. A stop runs backwards: connections are answered and
+//! closed, logs synced and marked, threads joined.
 
 mod data;
 mod logs;
@@ -363,27 +363,32 @@ impl Services {
     }
 
     /// Lets in those who ask the cores, which are up.
-    #[cfg(feature = "sql")]
     fn open(&self, config: &Config, disk: &Arc<dyn Disk>, gate: Gate) -> Result<(), ServeError> {
-        use crate::query::{pg, Engine};
-        let engine = Arc::new(Engine::of_broker(config, disk.clone(), gate)?);
-        if let Some((listener, _)) = &self.pg {
-            let listener = listener.try_clone().map_err(ServeError::Threads)?;
-            pg::start(listener, engine.clone(), self.service.handle())?;
-        }
+        let mut routers = Vec::new();
+        #[cfg(feature = "iceberg")]
+        routers.push(crate::iceberg::of_broker(config, disk.clone(), gate.clone()));
+        #[cfg(feature = "sql")]
+        routers.push(self.open_queries(config, disk.clone(), gate.clone())?);
         if let Some(http) = &self.http {
-            http.open([crate::http::sql(engine)]);
+            http.open(routers);
         }
         Ok(())
     }
 
-    #[cfg(not(feature = "sql"))]
-    fn open(&self, _: &Config, _: &Arc<dyn Disk>, gate: Gate) -> Result<(), ServeError> {
-        drop(gate);
-        if let Some(http) = &self.http {
-            http.open([]);
+    #[cfg(feature = "sql")]
+    fn open_queries(
+        &self,
+        config: &Config,
+        disk: Arc<dyn Disk>,
+        gate: Gate,
+    ) -> Result<axum::Router, ServeError> {
+        use crate::query::{pg, Engine};
+        let engine = Arc::new(Engine::of_broker(config, disk, gate)?);
+        if let Some((listener, _)) = &self.pg {
+            let listener = listener.try_clone().map_err(ServeError::Threads)?;
+            pg::start(listener, engine.clone(), self.service.handle())?;
         }
-        Ok(())
+        Ok(crate::http::sql(engine))
     }
 }
 

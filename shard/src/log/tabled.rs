@@ -158,3 +158,58 @@ impl TablePlace {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{place, BatchBuilder, NewRecord};
+    use crate::disk::sim::SimDisk;
+    use crate::ids::{LeaderEpoch, Timestamp};
+    use crate::table::file::{Covered, FileWriter};
+    use crate::table::rows::RowsBuilder;
+    use crate::table::{file_path, FileId};
+    use std::path::Path;
+
+    /// A part `first..end` with one record at its start, if it is to have one.
+    fn part(disk: &SimDisk, first: i64, end: i64, has_record: bool) -> PartAt {
+        let (table, id) = (Path::new("/t"), FileId(first as u64));
+        let mut writer = FileWriter::create(disk, table, id, Timestamp(0)).unwrap();
+        if has_record {
+            let mut batch = BatchBuilder::new();
+            batch.push(&NewRecord { value: Some(b"v"), ..Default::default() });
+            let mut batch = batch.build();
+            place(&mut batch, Offset(first), LeaderEpoch(0));
+            let mut rows = RowsBuilder::new();
+            rows.push(0, Timestamp(0), &batch).unwrap();
+            writer.add(&rows.finish().unwrap()).unwrap();
+        }
+        let (first, end) = (Offset(first), Offset(end));
+        let facts = writer.finish(&[Covered { partition: 0, first, end, raw_bytes: 0 }]).unwrap();
+        let part = facts.parts[0];
+        PartAt { file: Arc::new(TableFile { path: file_path(table, id), facts }), part }
+    }
+
+    #[test]
+    fn a_read_goes_on_over_parts_without_records() {
+        let disk = SimDisk::new(1);
+        let parts = vec![
+            part(&disk, 0, 10, true),
+            part(&disk, 10, 20, false),
+            part(&disk, 20, 30, true),
+            part(&disk, 30, 40, false),
+        ];
+        let blocks = Arc::new(Blocks::new(Arc::new(disk), 1 << 20));
+        let read = TableRead { blocks, partition: 0, parts };
+        let check = |from: i64, bytes_max: usize, expect: (i64, i64)| {
+            let (end, records) = summed_up(&read.read(Offset(from), (bytes_max, true)).unwrap());
+            assert_eq!((end.0, records), expect, "from {from}");
+        };
+        check(0, 1 << 20, (40, 2));
+        check(0, 1, (10, 1));
+        check(5, 1 << 20, (40, 1));
+        check(12, 1 << 20, (40, 1));
+        check(25, 1 << 20, (40, 0));
+        check(33, 1 << 20, (40, 0));
+        assert!(read.read(Offset(40), (1, true)).unwrap().is_empty());
+    }
+}

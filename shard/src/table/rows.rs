@@ -16,6 +16,11 @@ use arrow_schema::ArrowError;
 use columns::{Columns, Frame};
 use std::ops::Range;
 
+/// Batches of the log were held to the broker's limits when they came, whatever those are now: here
+/// only to what columns can hold.
+const STORED: Limits =
+    Limits { bytes_max: i32::MAX as usize, ratio_max: usize::MAX, ratio_free_bytes: usize::MAX };
+
 /// Why a batch made no rows.
 #[derive(Debug, thiserror::Error)]
 pub enum RowsError {
@@ -41,7 +46,7 @@ impl Aborted {
     }
 }
 
-/// Rows in the making. One worker keeps one and uses its buffers again.
+/// Rows in the making. A worker keeps one: it remembers how large the last rows were.
 pub struct RowsBuilder {
     from: Offset,
     until: Offset,
@@ -68,7 +73,7 @@ impl RowsBuilder {
             from: Offset(i64::MIN),
             until: Offset(i64::MAX),
             aborted: Aborted::default(),
-            limits: Limits::default(),
+            limits: STORED,
             expander: Expander::default(),
             columns: Columns::default(),
         }
@@ -134,6 +139,7 @@ impl RowsBuilder {
 
     /// All rows pushed since the last call.
     pub fn finish(&mut self) -> Result<RecordBatch, RowsError> {
-        Ok(std::mem::take(&mut self.columns).finish()?)
+        let next = self.columns.as_large();
+        Ok(std::mem::replace(&mut self.columns, next).finish()?)
     }
 }
