@@ -71,6 +71,7 @@ impl Catalogue {
 
     /// The metadata of a topic's table with every row that is committed now.
     pub async fn load(self: &Arc<Self>, topic: &Topic) -> Result<Loaded, LoadError> {
+        let asked_ms = now_ms();
         let version = self.tables.freshen(topic.id).await?;
         let slot = self.known().slots.entry(topic.id).or_default().clone();
         self.keep_sweeping();
@@ -78,15 +79,14 @@ impl Catalogue {
         let (disk, topic) = (self.disk.clone(), topic.clone());
         let grace_ms = i64::try_from(self.settings.reader_grace_ms).unwrap_or(i64::MAX);
         let load = move || -> Result<Loaded, IcebergError> {
-            let now_ms = now_ms();
             let mut table = match turn.take() {
                 Some(table) => table,
                 None => {
                     let store = Store::new(disk, &topic.table)?;
-                    Table::open(store, topic.id, grace_ms, now_ms)?
+                    Table::open(store, topic.id, grace_ms, asked_ms)?
                 }
             };
-            let loaded = table.load(&version, now_ms);
+            let loaded = table.load(&version, asked_ms);
             *turn = Some(table);
             loaded
         };
