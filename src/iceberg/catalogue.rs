@@ -79,14 +79,15 @@ impl Catalogue {
         let (disk, topic) = (self.disk.clone(), topic.clone());
         let grace_ms = i64::try_from(self.settings.reader_grace_ms).unwrap_or(i64::MAX);
         let load = move || -> Result<Loaded, IcebergError> {
+            let now_ms = now_ms();
             let mut table = match turn.take() {
                 Some(table) => table,
                 None => {
                     let store = Store::new(disk, &topic.table)?;
-                    Table::open(store, topic.id, grace_ms, asked_ms)?
+                    Table::open(store, topic.id, grace_ms, now_ms)?
                 }
             };
-            let loaded = table.load(&version, asked_ms);
+            let loaded = table.load(&version, asked_ms, now_ms);
             *turn = Some(table);
             loaded
         };

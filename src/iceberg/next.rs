@@ -107,7 +107,7 @@ impl Next {
         &mut self,
         store: &Store,
         version: &Version,
-        now_ms: i64,
+        asked_ms: i64,
     ) -> Result<(), IcebergError> {
         let newest = self.metadata.current_snapshot();
         let before = newest.map(|newest| positions_of(newest)).unwrap_or_default();
@@ -121,7 +121,7 @@ impl Next {
             if at + 1 < changes.len() {
                 keep_within(&mut covers, &before);
             }
-            self.add(store, change, (version.number, &covers), now_ms)?;
+            self.add(store, change, (version.number, &covers), asked_ms)?;
         }
         Ok(())
     }
@@ -131,12 +131,12 @@ impl Next {
         store: &Store,
         change: &Change,
         (version, covers): (u64, &Positions),
-        now_ms: i64,
+        asked_ms: i64,
     ) -> Result<(), IcebergError> {
         let id = (Uuid::new_v4().as_u64_pair().0 >> 1) as i64;
         let last = self.metadata.current_snapshot();
         // Time travel needs snapshots of one table at times of their own, whatever the clock does.
-        let made_ms = now_ms - BACKDATED_MS;
+        let made_ms = asked_ms - BACKDATED_MS;
         let timestamp_ms = last.map_or(made_ms, |last| made_ms.max(last.timestamp_ms() + 1));
         let listings = last.map(|last| self.shown.listings(last.snapshot_id()));
         let moment = Moment { id, timestamp_ms, version, positions: covers };
