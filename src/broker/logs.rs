@@ -25,8 +25,8 @@ pub enum LogsError {
     #[error("{source} (`basalt log salvage DIR` gives up what is damaged and keeps the rest)")]
     Open { log: LogId, source: OpenError },
     #[error(
-        "records {from}..{end} of {name}-{partition} are missing from log {log} and from its table: \
-         restore the files, or go on without them with `basalt log salvage DIR`"
+        "records {from}..{end} of {name}-{partition} are missing from log {log} and from its \
+         table: restore the files, or go on without them with `basalt log salvage DIR`"
     )]
     Missing { log: LogId, name: String, partition: i32, from: Offset, end: Offset },
     #[error(transparent)]

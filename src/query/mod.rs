@@ -37,6 +37,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::execution::FunctionRegistry;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::object_store::memory::InMemory;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -53,6 +54,8 @@ use url::Url;
 
 /// Consumers of memory an error names when there is none left.
 const NAMED_CONSUMERS: usize = 3;
+/// How long a query waits for a place.
+const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
 /// Nice value of the query threads.
 const QUERY_NICE: i32 = 10;
 
@@ -121,6 +124,7 @@ impl Engine {
             spill_bytes: config.sql_spill_bytes,
             timeout: Duration::from_millis(config.sql_timeout_ms.unsigned_abs()),
             concurrency: config.sql_concurrency as usize,
+            patience: QUEUE_PATIENCE,
             threads: match config.sql_threads {
                 0 => cpus.saturating_sub(config.threads(cpus).cores).max(1),
                 some => some as usize,
@@ -159,6 +163,7 @@ impl Engine {
         }
         pg::add_catalog(&base, &first)?;
         base.register_udf(functions::utf8());
+        base.register_expr_planner(Arc::new(functions::JsonOfBytes))?;
         datafusion_functions_json::register_all(&mut base)?;
         let views = views.into_iter().map(|view| view.name).collect();
         Ok(Engine { base, views, threads: Some(threads) })
@@ -182,7 +187,7 @@ impl Engine {
         let session = self.session(None)?;
         let state = session.state();
         let plan = state.statement_to_plan(statement).await?;
-        let frame = session.execute_logical_plan(plan).await?;
+        let frame = functions::plain(session.execute_logical_plan(plan).await?)?;
         let schema = Arc::new(frame.schema().as_arrow().clone());
         let batches = frame.execute_stream().await?;
         Ok(Rows { schema, batches })

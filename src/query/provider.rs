@@ -124,7 +124,7 @@ enum What {
 impl Piece {
     fn into_file(self) -> PartitionedFile {
         let file = PartitionedFile::new(self.name, self.bytes)
-            .with_statistics(Arc::new(self.covered.statistics()));
+            .with_statistics(Arc::new(self.covered.bounds()));
         match self.what {
             What::Slice(slice) => file.with_extension(slice),
             What::File { file: table, range } => {

@@ -176,7 +176,7 @@ fn block_facts(partition: i32, batches: &[RawBatch]) -> Result<PartitionedFile> 
         let last = header.base_offset.0.saturating_add(i64::from(header.last_offset_delta));
         facts.cover(header.base_offset, Offset(last));
     }
-    Ok(PartitionedFile::new("block", 0).with_statistics(Arc::new(facts.statistics())))
+    Ok(PartitionedFile::new("block", 0).with_statistics(Arc::new(facts.bounds())))
 }
 
 fn unreadable(slice: &Slice, error: RawError) -> DataFusionError {

@@ -9,8 +9,8 @@
 //! A partition lets go of whole runs, in the order of their offsets: what it has in a newer segment
 //! because it was carried there goes along with what lies behind it in an old one.
 //!
-//! Where a partition is hot from is in the checkpoint. The segments of what it let go of may go only
-//! once one is written that knows: what they replaced in older segments must not count again.
+//! Where a partition is hot from is in the checkpoint. The segments of what it let go of may go
+//! only once one is written that knows: what they replaced in older segments must not count again.
 
 use super::engine::Log;
 use super::segments::Sealed;

@@ -2,6 +2,7 @@
 
 use crate::driven::{batch, kept_for_ever, key, Driven, START_MS};
 use shard::batch::BatchHeader;
+use shard::disk::sim::SimDisk;
 use shard::disk::RealDisk;
 use shard::ids::{DenseId, Offset, Timestamp};
 use shard::log::{ColdError, LogSettings, Now, PartitionSettings, TimeTarget, Until};
@@ -32,7 +33,8 @@ fn columnarise(driven: &mut Driven, id: DenseId, dir: &Path, table: &Version) ->
     let feed = driven.log.feed(id, pending.from, pending.until, u64::MAX).unwrap();
     let (first, end, raw_bytes) = (feed.from, feed.until, feed.bytes);
     assert_eq!(pending.bytes, raw_bytes);
-    let mut feed = feed.open(&RealDisk).unwrap();
+    let disk = &*driven.disk;
+    let mut feed = feed.open(disk).unwrap();
     let mut rows = RowsBuilder::new();
     while let Some(batches) = feed.next(1 << 20).unwrap() {
         for (time, batch) in batches {
@@ -40,7 +42,7 @@ fn columnarise(driven: &mut Driven, id: DenseId, dir: &Path, table: &Version) ->
         }
     }
     let file = FileId(table.number + 1);
-    let mut writer = FileWriter::create(&RealDisk, dir, file, driven.now.wall).unwrap();
+    let mut writer = FileWriter::create(disk, dir, file, driven.now.wall).unwrap();
     writer.add(&rows.finish().unwrap()).unwrap();
     let facts = writer.finish(&[Covered { partition: 0, first, end, raw_bytes }]).unwrap();
     let mut files = table.files().to_vec();
@@ -185,4 +187,28 @@ fn an_open_feed_outlives_its_segments_and_another_says_that_they_have_gone() {
         }
     }
     assert_eq!(next, 6_000);
+}
+
+#[test]
+fn a_full_disk_makes_the_log_let_go_of_all_that_is_in_tables() {
+    let disk = SimDisk::new(1);
+    disk.set_capacity(8 << 20);
+    let now = Now { wall: Timestamp(START_MS), mono_us: 1 };
+    let (dir, tables) = (Path::new("/data/log"), Path::new("/data/table"));
+    let settings = LogSettings { hot_bytes: u64::MAX, ..settings() };
+    let mut driven = Driven::open_on(Arc::new(disk), dir, 1, settings, now);
+    let id = driven.log.attach(key(1), kept_for_ever());
+    let mut table = Version::default();
+    for record in 0..RECORDS {
+        let time = Timestamp(START_MS + record);
+        driven.append(id, &batch(None, Some(&[b'v'; 300]), time));
+        if record % 2_000 == 0 {
+            driven.pass(2_000);
+            table = columnarise(&mut driven, id, tables, &table);
+            driven.log.set_table(id, Arc::new(table.clone()));
+        }
+    }
+    assert!(driven.appended_bytes > 16 << 20, "{}", driven.appended_bytes);
+    assert!(driven.full > 0 && driven.log.size().1 < 8 << 20, "{:?}", driven.log.size());
+    assert_eq!(driven.check_whole(id), Offset(RECORDS));
 }

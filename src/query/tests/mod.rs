@@ -113,6 +113,7 @@ pub fn settings() -> Settings {
         spill_bytes: 64 << 20,
         timeout: Duration::from_secs(60),
         concurrency: 4,
+        patience: Duration::from_secs(10),
         threads: 2,
     }
 }
