@@ -1,6 +1,7 @@
 //! Opens all logs at once and reads the catalogue out of log 0. Blocks; runs before any core.
 
 use super::data::{Data, DataError};
+use super::tables::{self, TablesError};
 use crate::catalog::{Machine, Record, CATALOG_PARTITION};
 use crate::cores::CATALOG_SETTINGS;
 use crate::state_machine::{read_batches, Unreadable};
@@ -24,12 +25,14 @@ pub enum LogsError {
     #[error("{source} (`basalt log salvage DIR` gives up what is damaged and keeps the rest)")]
     Open { log: LogId, source: OpenError },
     #[error(
-        "records {from}..{end} of {name}-{partition} are missing from log {log} and from its table: \
-         restore the files, or go on without them with `basalt log salvage DIR`"
+        "records {from}..{end} of {name}-{partition} are missing from log {log} and from its \
+         table: restore the files, or go on without them with `basalt log salvage DIR`"
     )]
     Missing { log: LogId, name: String, partition: i32, from: Offset, end: Offset },
     #[error(transparent)]
     Data(#[from] DataError),
+    #[error(transparent)]
+    Tables(#[from] TablesError),
     #[error("the thread that opened log {0} died")]
     Died(LogId),
     #[error(transparent)]
@@ -140,12 +143,14 @@ pub fn drop_deleted(logs: &mut [Opened], machine: &Machine) {
     }
 }
 
-/// Opens every log of a data directory with what is damaged cut off, brings it to a clean stop, and
-/// accepts the log starts it is left with.
+/// Opens every log of a data directory with what is damaged cut off, accepts that what is then
+/// neither there nor in a table is gone, and brings it to a clean stop.
 pub fn salvage(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Vec<(LogId, Recovered)>, LogsError> {
     let data = Data::open(&**disk, dir, 1)?;
     let started = Instant::now();
-    let opened = open(disk, &data, &LogSettings::default(), (started, true))?;
+    let mut opened = open(disk, &data, &LogSettings::default(), (started, true))?;
+    // What is in a table is not missing.
+    tables::tell_logs(&mut opened, &tables::all_versions(&**disk, dir)?);
     let mut found = Vec::new();
     for Opened { id, mut log, recovered } in opened {
         log.accept_missing(now(started));

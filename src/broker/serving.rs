@@ -12,7 +12,7 @@ use crate::protocol::outcome::{CoreFuture, Outcome};
 use crate::runtime::{within, Background};
 use bytes::Bytes;
 use futures_channel::oneshot;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::{mpsc, Arc};
@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 
 /// How often connections are looked over and counts put on the board.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// Tables, of which there may be many, are counted anew every so many times.
+const TABLES_TICKS: u64 = 5;
 
 /// All a core takes along to its thread.
 pub struct CoreStart {
@@ -94,12 +97,15 @@ fn keep_house(
     board: Board,
 ) -> Background {
     let (core, net, started) = (core.clone(), net.clone(), Instant::now());
+    let (ticks, tables) = (Cell::new(0u64), RefCell::new(core.table_counts()));
     Background::every(HOUSEKEEPING, move || {
         net.sweep(started.elapsed().as_millis() as u64);
         let counters = net.counters();
         let groups = core.group_counts();
+        if ticks.replace(ticks.get() + 1) % TABLES_TICKS == 0 {
+            *tables.borrow_mut() = core.table_counts();
+        }
         board.put(Snapshot {
-            core: core.id(),
             connections: net.connections() as u64,
             accepted: counters.accepted,
             refused: counters.refused,
@@ -111,11 +117,11 @@ fn keep_house(
             bytes_in: counters.bytes_in,
             bytes_out: counters.bytes_out,
             requests: handlers.requests().collect(),
-            logs: core.log_counts(),
+            tables: tables.borrow().clone(),
             groups: groups.groups as u64,
             group_members: groups.members as u64,
             committed_offsets: groups.offsets as u64,
-            ..core.metrics.snapshot()
+            ..core.counts()
         });
     })
 }

@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::cores::gate::keeper;
 use crate::cores::TableRules;
 use shard::disk::Disk;
+use shard::table::cache::Blocks;
 use shard::table::{list_tables, remove_table, table_dir};
 use shard::table::{Manifest, ManifestError, StoreError, Version};
 use std::path::Path;
@@ -19,6 +20,9 @@ use uuid::Uuid;
 
 /// Tables opened at the same time. Each is a few small files.
 const THREADS: usize = 8;
+
+/// Iceberg's readers load a table more than once for one query.
+const COALESCED_MS: u64 = 1_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TablesError {
@@ -61,6 +65,20 @@ pub fn open(
     })
 }
 
+/// The versions of all tables in a data directory whose catalogue need not be readable, by topic.
+pub fn all_versions(disk: &dyn Disk, data: &Path) -> Result<Vec<Arc<Version>>, TablesError> {
+    let mut manifests = Vec::new();
+    for topic in list_tables(disk, data)? {
+        let open = Manifest::open(disk, &table_dir(data, topic), topic);
+        let (manifest, _) = open.map_err(|source| {
+            let name = "of an unknown name".to_string();
+            TablesError::Open { name, topic, source }
+        })?;
+        manifests.push(manifest);
+    }
+    Ok(versions(&manifests))
+}
+
 /// Opens tables as long as there are any to do.
 fn open_some(
     disk: &dyn Disk,
@@ -99,6 +117,7 @@ pub fn by_keeper(
 /// How tables are kept, in the words of the configuration.
 pub fn rules(config: &Config) -> TableRules {
     TableRules {
+        coalesced_ms: COALESCED_MS,
         settings: config.table_settings(),
         grace_ms: config.iceberg_reader_grace_ms,
         backlog_bytes_max: config.table_backlog_bytes,
@@ -119,6 +138,15 @@ pub fn tell_logs(opened: &mut [Opened], versions: &[Arc<Version>]) {
                 log.set_table(id, version.clone());
             }
         }
+    }
+}
+
+/// Has all logs share the memory for what is made of table files again.
+pub fn share_blocks(opened: &mut [Opened], disk: &Arc<dyn Disk>, bytes: u64) {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let blocks = Arc::new(Blocks::new(disk.clone(), bytes));
+    for Opened { log, .. } in opened {
+        log.set_blocks(blocks.clone());
     }
 }
 

@@ -69,6 +69,8 @@ pub struct Tally {
     pub fetched: u64,
     pub synced: u64,
     pub groups_deleted: u64,
+    /// Times a topic was asked for in files and had some.
+    pub written: u64,
     /// Lives that found a catalogue that had been written anew.
     pub rewritten: u64,
     pub copied_frames: u64,
@@ -91,6 +93,7 @@ impl Tally {
         self.fetched += other.fetched;
         self.synced += other.synced;
         self.groups_deleted += other.groups_deleted;
+        self.written += other.written;
         self.rewritten += other.rewritten;
         self.copied_frames += other.copied_frames;
         self.segments += other.segments;
@@ -110,6 +113,7 @@ fn settings(rng: &mut Rng) -> LogSettings {
         segment_bytes_min: 64 << 10,
         segment_bytes_max: 64 << 10 << rng.below(3),
         inline_bytes_max: 30_000,
+        hot_bytes: [0, 100 << 10, 1 << 30][rng.below(3) as usize],
         warm_bytes: [0, 100 << 10, 1 << 30][rng.below(3) as usize],
         unsynced_bytes_max: 32 << 10 << rng.below(4),
         unsynced_bytes_max_relaxed: 1 << 20,
@@ -208,9 +212,9 @@ fn live(disk: &SimDisk, shape: &Shape, mut model: Model, plan: Plan) -> (Model, 
     model.tally.segments += open.found.segments;
     let (sender, outcome) = mpsc::channel();
     let clients = disk.clone();
-    let body: life::Body = Box::new(move |door, _gate| {
+    let body: life::Body = Box::new(move |door, gate| {
         Box::pin(async move {
-            let outcome = client::live(door, clients, model, plan).await;
+            let outcome = client::live((door, gate), clients, model, plan).await;
             sender.send(outcome).expect("the test waits");
         })
     });
@@ -250,8 +254,8 @@ fn brokers_that_crash_keep_what_was_promised_and_what_was_seen() {
     let tally = total.into_inner().expect("no panic inside");
     println!("{tally:?}");
     if only.is_none() {
-        let Tally { stopped, deleted, committed, synced, rewritten, .. } = tally;
-        let least = stopped.min(deleted).min(committed).min(synced).min(rewritten);
+        let Tally { stopped, deleted, committed, synced, rewritten, written, .. } = tally;
+        let least = stopped.min(deleted).min(committed).min(synced).min(rewritten).min(written);
         assert!(least > seeds / 4, "{tally:?}");
     }
 }

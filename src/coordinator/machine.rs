@@ -17,6 +17,7 @@ use super::request::{
 use super::sweep::{offset_record, Forgetting};
 use super::wire::STRING_MAX;
 use crate::state_machine::{Cause, IfRefused, Machine, Moment, ReplyTo, Step};
+use shard::ids::Offset;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -57,6 +58,16 @@ pub struct GroupMachine {
     /// The group up to which this round of expiry has come.
     pub(super) looked_through: Option<Arc<str>>,
     pub(super) forgetting: VecDeque<Forgetting>,
+}
+
+/// How far a group has come in a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    pub group: Arc<str>,
+    pub topic: Uuid,
+    pub partition: i32,
+    /// The next one it reads.
+    pub offset: Offset,
 }
 
 #[derive(Debug)]
@@ -147,6 +158,25 @@ impl GroupMachine {
     /// The ids of all topics that offsets are committed of.
     pub fn topics(&self) -> BTreeSet<Uuid> {
         self.topics.keys().copied().filter(|id| !id.is_nil()).collect()
+    }
+
+    /// Where groups stand in topics that are known by their ids, of as many groups as have no more
+    /// than `most` offsets together.
+    pub fn positions(&self, most: usize) -> Vec<Position> {
+        let mut positions = Vec::new();
+        for (group, state) in &self.groups {
+            if positions.len() + state.offsets.len() > most {
+                break;
+            }
+            let known = state.offsets.iter().filter(|(_, _, offset)| !offset.topic_id.is_nil());
+            positions.extend(known.map(|(_, partition, offset)| Position {
+                group: group.clone(),
+                topic: offset.topic_id,
+                partition,
+                offset: offset.offset,
+            }));
+        }
+        positions
     }
 
     pub fn counts(&self) -> Counts {

@@ -29,7 +29,7 @@ mod sim_client;
 #[cfg(test)]
 mod static_test;
 
-pub use machine::{Counts, GroupMachine, GroupTimer};
+pub use machine::{Counts, GroupMachine, GroupTimer, Position};
 pub use record::{GroupRecord, RecordError, StoredGroup, StoredMember, StoredOffset};
 pub use request::{
     Commit, CommitRefusal, Committed, CommittedTopic, DeleteRefusal, Described, DescribedMember,

@@ -27,7 +27,7 @@ use super::tables::{TableParts, Tables};
 use super::watch::Watcher;
 use crate::catalog::{CatalogImage, Machine, Topic};
 use crate::coordinator::GroupLimits;
-use crate::metrics::CoreMetrics;
+use crate::metrics::{CoreMetrics, GroupLag};
 use crate::state_machine::Shell;
 use futures_channel::oneshot;
 use rustc_hash::FxHashMap;
@@ -88,6 +88,8 @@ pub struct Core {
     /// The coordinators of groups on this core's partitions of `__consumer_offsets`.
     pub(super) groups: RefCell<FxHashMap<PartitionKey, Rc<Coordinator>>>,
     pub(super) group_limits: Arc<GroupLimits>,
+    /// How far those groups are behind, as of the last look.
+    pub(super) lags: RefCell<Arc<[GroupLag]>>,
     /// Wakes the machines of this core.
     pub(super) wakes: Wakes,
     pub(super) tables: Tables,
@@ -128,6 +130,7 @@ impl Core {
             catalog: RefCell::default(),
             groups: RefCell::default(),
             group_limits: parts.group_limits,
+            lags: RefCell::default(),
             wakes: Wakes::default(),
             tables,
             shown: parts.shown,

@@ -1,13 +1,14 @@
-//! What a core tells of its logs when it is asked for its counts. Changes nothing.
+//! What a core tells of its logs and tables when it is asked for its counts. Changes nothing.
 
 use super::core::Core;
 use super::host::Host;
-use crate::metrics::LogCounts;
+use crate::metrics::{LogCounts, Snapshot, TableCounts};
 use std::cell::RefCell;
+use std::sync::Arc;
 
 impl Core {
     /// The state of the core's logs.
-    pub fn log_counts(&self) -> Vec<LogCounts> {
+    pub(super) fn log_counts(&self) -> Vec<LogCounts> {
         let counts = |host: &RefCell<Host>| {
             let host = host.borrow();
             let (segments, bytes) = host.log.size();
@@ -24,5 +25,24 @@ impl Core {
             }
         };
         self.hosts.iter().map(counts).collect()
+    }
+
+    /// The tables this core keeps.
+    pub fn table_counts(&self) -> Arc<[TableCounts]> {
+        let (keeper, now) = (self.tables.keeper.borrow(), self.now().wall);
+        keeper.counted().map(|counted| counted.at(now)).collect()
+    }
+
+    /// Counts of logs and tables that are cheap to have.
+    pub fn counts(&self) -> Snapshot {
+        Snapshot {
+            core: self.id(),
+            logs: self.log_counts(),
+            waiting_bytes: self.tables.backlog.borrow().bytes(),
+            throttle_ms: self.tables.throttle().longest_ms([self.id()].into_iter()).into(),
+            lags: self.lags.borrow().clone(),
+            table_failures: self.tables.keeper.borrow().failures,
+            ..self.metrics.snapshot()
+        }
     }
 }

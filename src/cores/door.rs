@@ -380,7 +380,12 @@ async fn fetch(plan: ReadAnswer, core: &Core) -> Result<ReadData, Miss> {
         yield_now().await;
         let counted = core.cold.take(cold.bytes_max());
         let cold = cold.at_most(counted.bytes());
+        let ahead = cold.ahead();
         let bytes = read_cold(&core.lanes, move || cold.run()).await?;
+        if let Some(ahead) = ahead {
+            let bytes = bytes.clone();
+            core.lanes.offer(move || ahead.run(&bytes));
+        }
         if !bytes.is_empty() {
             slices.push(Slice::Cold(counted.hold(bytes)));
         }

@@ -145,6 +145,20 @@ impl Lanes {
         let _ = self.worker.send(errand);
         outcome.await.map_err(|_| WorkError::Lost)
     }
+
+    /// Runs a closure on a worker if nothing waits for one; otherwise it is dropped.
+    pub fn offer(&self, run: impl FnOnce() + Send + 'static) {
+        if self.queued.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        let queued = self.queued.clone();
+        let errand = Box::new(move || {
+            queued.fetch_sub(1, Ordering::Relaxed);
+            run();
+        });
+        let _ = self.worker.send(errand);
+    }
 }
 
 fn spawn(name: String, errands: mpsc::Receiver<Errand>) -> io::Result<thread::JoinHandle<()>> {

@@ -8,6 +8,7 @@
 use super::core::Core;
 use super::gate::{self, GateEnd};
 use super::jobs::Home;
+use super::lag::keep_lags;
 use super::mesh::Ends;
 use futures_lite::StreamExt;
 use glommio::timer::Timer;
@@ -45,6 +46,7 @@ pub struct Life {
     machines: Task<()>,
     tables: Task<()>,
     gate: Task<()>,
+    lags: Task<()>,
 }
 
 /// Counts the cores that will ask nothing more of others.
@@ -80,6 +82,7 @@ impl Life {
             machines: glommio::spawn_local(core.clone().keep_time()),
             tables: glommio::spawn_local(core.clone().keep_tables()),
             gate: glommio::spawn_local(gate::serve(core.clone(), gate)),
+            lags: glommio::spawn_local(keep_lags(core.clone())),
             core,
         }
     }
@@ -97,6 +100,7 @@ impl Life {
         self.pulse.cancel().await;
         self.catalog.cancel().await;
         self.machines.cancel().await;
+        self.lags.cancel().await;
         self.gate.cancel().await;
         self.tables.cancel().await;
         core.end_tables();

@@ -23,6 +23,7 @@ mod gather;
 mod groups;
 mod host;
 mod jobs;
+mod lag;
 mod life;
 mod machines;
 mod mesh;

@@ -56,6 +56,8 @@ pub struct TableRules {
     pub grace_ms: i64,
     /// Producers of a core are slowed down when more than this waits for its tables.
     pub backlog_bytes_max: u64,
+    /// Who asks within this time of a round that was asked for gets what that one wrote.
+    pub coalesced_ms: u64,
     /// How often it is looked whether log starts have passed files.
     pub retention_check_ms: u64,
 }
@@ -189,7 +191,8 @@ impl Core {
             let _ = reply.send(if is_there { Ok(version) } else { Err(GateError::Unknown) });
             return;
         }
-        self.tables.keeper.borrow_mut().ask(topic, reply, self.now());
+        let coalesced_ms = self.tables.rules.coalesced_ms;
+        self.tables.keeper.borrow_mut().ask(topic, reply, (self.now(), coalesced_ms));
         self.tables.due.notify();
     }
 

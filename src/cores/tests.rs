@@ -53,6 +53,7 @@ fn on_cores(cores: usize, disk: &SimDisk, settings: LogSettings, body: Body) {
     let rules = TableRules {
         settings: Config::default().table_settings(),
         grace_ms: 0,
+        coalesced_ms: 0,
         backlog_bytes_max: 1 << 30,
         retention_check_ms: 1_000,
     };

@@ -104,6 +104,30 @@ pub struct LogCounts {
     pub failed: bool,
 }
 
+/// How far a group is behind in a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupLag {
+    pub group: Arc<str>,
+    pub topic: Arc<str>,
+    /// Of all partitions it has committed offsets of.
+    pub records: u64,
+}
+
+/// The table of a topic, told by the core that keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableCounts {
+    pub topic: Arc<str>,
+    pub files: u64,
+    /// Of the files.
+    pub bytes: u64,
+    pub rows: u64,
+    /// Records that are in no file yet, and how long the oldest has been waiting.
+    pub waiting_bytes: u64,
+    pub waiting_ms: u64,
+    /// Tries to write it that failed since the last that did not.
+    pub failing: u64,
+}
+
 /// Everything a core tells of itself, at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -125,10 +149,18 @@ pub struct Snapshot {
     /// By API.
     pub requests: Vec<(&'static str, u64)>,
     pub logs: Vec<LogCounts>,
+    pub tables: Arc<[TableCounts]>,
+    /// Records of this core's partitions that are in no table file yet.
+    pub waiting_bytes: u64,
+    /// How long produces to its partitions are held back for their sake.
+    pub throttle_ms: u64,
+    /// Tries to write a table that failed.
+    pub table_failures: u64,
     /// Of the coordinators on this core.
     pub groups: u64,
     pub group_members: u64,
     pub committed_offsets: u64,
+    pub lags: Arc<[GroupLag]>,
     pub stalls: Times,
     pub syncs: Times,
     pub slices: Times,

@@ -1,6 +1,6 @@
 //! Snapshots as Prometheus reads them (text format 0.0.4).
 
-use super::{Snapshot, Times};
+use super::{Snapshot, TableCounts, Times};
 use std::fmt::Write;
 
 /// One metric: name, kind, meaning, and its lines.
@@ -25,7 +25,7 @@ impl Family<'_> {
 pub fn prometheus(cores: &[Snapshot]) -> String {
     let mut out = String::new();
     type Number = fn(&Snapshot) -> u64;
-    let numbers: [(&str, &str, &str, Number); 13] = [
+    let numbers: [(&str, &str, &str, Number); 16] = [
         ("basalt_connections", "gauge", "Live connections.", |core| core.connections),
         ("basalt_connections_accepted_total", "counter", "Connections taken.", |c| c.accepted),
         ("basalt_connections_refused_total", "counter", "Connections over a limit.", |c| c.refused),
@@ -45,6 +45,13 @@ pub fn prometheus(cores: &[Snapshot]) -> String {
             core.committed_offsets
         }),
         ("basalt_sent_bytes_total", "counter", "Bytes to clients.", |core| core.bytes_out),
+        ("basalt_waiting_bytes", "gauge", "Records in no table file yet.", |c| c.waiting_bytes),
+        ("basalt_throttle_ms", "gauge", "What produces wait for the sake of tables.", |core| {
+            core.throttle_ms
+        }),
+        ("basalt_table_failures_total", "counter", "Tries to write a table that failed.", |core| {
+            core.table_failures
+        }),
     ];
     for (name, kind, meaning, number) in numbers {
         let mut family = Family::begin(&mut out, name, kind, meaning);
@@ -54,6 +61,8 @@ pub fn prometheus(cores: &[Snapshot]) -> String {
     }
     requests(&mut out, cores);
     logs(&mut out, cores);
+    tables(&mut out, cores);
+    lags(&mut out, cores);
     let meaning = "How much later than meant a core turned its loop.";
     times(&mut out, "basalt_loop_stall_seconds", meaning, cores, |core| core.stalls);
     let meaning = "How long a sync of a log took.";
@@ -100,6 +109,44 @@ fn logs(out: &mut String, cores: &[Snapshot]) {
     }
 }
 
+fn tables(out: &mut String, cores: &[Snapshot]) {
+    type Number = fn(&TableCounts) -> u64;
+    let numbers: [(&str, &str, Number); 5] = [
+        ("basalt_table_files", "Files of a topic's table.", |table| table.files),
+        ("basalt_table_bytes", "Bytes of those files.", |table| table.bytes),
+        ("basalt_table_rows", "Rows in those files.", |table| table.rows),
+        ("basalt_table_waiting_bytes", "Records of a topic in no file yet.", |table| {
+            table.waiting_bytes
+        }),
+        ("basalt_table_failing", "Tries to write the table that failed in a row.", |table| {
+            table.failing
+        }),
+    ];
+    let all = || cores.iter().flat_map(|core| core.tables.iter());
+    let labels = |table: &TableCounts| format!("topic=\"{}\"", table.topic);
+    for (name, meaning, number) in numbers {
+        let mut family = Family::begin(out, name, "gauge", meaning);
+        all().for_each(|table| family.line(&labels(table), number(table)));
+    }
+    let (name, meaning) = ("basalt_table_age_seconds", "Age of the oldest record in no file yet.");
+    let mut family = Family::begin(out, name, "gauge", meaning);
+    all().for_each(|table| family.line(&labels(table), table.waiting_ms as f64 / 1e3));
+}
+
+fn lags(out: &mut String, cores: &[Snapshot]) {
+    let meaning = "Records between what a group has committed and the end of a topic.";
+    let mut family = Family::begin(out, "basalt_group_lag", "gauge", meaning);
+    for lag in cores.iter().flat_map(|core| core.lags.iter()) {
+        let (group, topic) = (escaped(&lag.group), &lag.topic);
+        family.line(&format!("group=\"{group}\",topic=\"{topic}\""), lag.records);
+    }
+}
+
+/// Groups are called what clients like.
+fn escaped(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
 fn times(
     out: &mut String,
     name: &'static str,
@@ -128,7 +175,8 @@ fn times(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{CoreMetrics, LogCounts};
+    use crate::metrics::{CoreMetrics, GroupLag, LogCounts};
+    use std::sync::Arc;
     use std::time::Duration;
 
     #[test]
@@ -140,6 +188,21 @@ mod tests {
             connections: 3,
             requests: vec![("Produce", 7), ("Fetch", 0)],
             logs: vec![LogCounts { log: 5, unsynced_bytes: 9, ..LogCounts::default() }],
+            tables: Arc::new([TableCounts {
+                topic: "orders".into(),
+                files: 3,
+                bytes: 70,
+                rows: 9,
+                waiting_bytes: 20,
+                waiting_ms: 1_500,
+                failing: 0,
+            }]),
+            waiting_bytes: 20,
+            lags: Arc::new([GroupLag {
+                group: "a \"b\"\n".into(),
+                topic: "orders".into(),
+                records: 4,
+            }]),
             ..metrics.snapshot()
         };
         let text = prometheus(&[core]);
@@ -149,6 +212,10 @@ mod tests {
             "basalt_requests_total{core=\"1\",api=\"Produce\"} 7",
             "basalt_log_unsynced_bytes{core=\"1\",log=\"5\"} 9",
             "basalt_sync_seconds_count{core=\"1\"} 1",
+            "basalt_waiting_bytes{core=\"1\"} 20",
+            "basalt_table_rows{topic=\"orders\"} 9",
+            "basalt_group_lag{group=\"a \\\"b\\\"\\n\",topic=\"orders\"} 4",
+            "basalt_table_age_seconds{topic=\"orders\"} 1.5",
         ] {
             assert!(text.lines().any(|have| have == line), "{line} in:\n{text}");
         }

@@ -22,9 +22,9 @@
 //! | 60..64 | 0 |
 //!
 //! Entry: dense id (4), view (4), topic id (16), partition index (4), flags (4: bit 0 = detached),
-//! as-of segment (8) and offset (4), last-frame segment (8) and offset (4), log start (8), hot start
-//! (8), log end (8), then epoch history and producers, each a length (4) and that many bytes. Version
-//! 1 has no hot start: it is the log start.
+//! as-of segment (8) and offset (4), last-frame segment (8) and offset (4), log start (8), hot
+//! start (8), log end (8), then epoch history and producers, each a length (4) and that many bytes.
+//! Version 1 has no hot start: it is the log start.
 
 use super::effect::DENSE_END;
 use super::header::parse_number;

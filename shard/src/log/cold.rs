@@ -12,7 +12,7 @@ use super::header::SEGMENT_HEADER_BYTES;
 use super::index::BatchEntry;
 use super::read::wanted;
 use super::side;
-use super::tabled::TableRead;
+use super::tabled::{ReadAhead, TableRead};
 use crate::batch::BatchHeader;
 use crate::disk::{Disk, ReadFile};
 use crate::ids::{DenseId, Offset};
@@ -124,6 +124,14 @@ impl ColdRead {
     /// Lowers how much is read; the first batch stays whole where it was to be.
     pub fn at_most(self, bytes_max: usize) -> ColdRead {
         ColdRead { bytes_max: bytes_max.min(self.bytes_max), ..self }
+    }
+
+    /// What may be done while the reader takes in what this read gives it.
+    pub fn ahead(&self) -> Option<ReadAhead> {
+        match &self.source {
+            Source::Segment { .. } => None,
+            Source::Table(table) => Some(table.ahead(self.bytes_max)),
+        }
     }
 
     /// Reads the batches. Blocks; the bytes are whole batches in offset order. Out of a table at

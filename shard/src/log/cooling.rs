@@ -9,8 +9,8 @@
 //! A partition lets go of whole runs, in the order of their offsets: what it has in a newer segment
 //! because it was carried there goes along with what lies behind it in an old one.
 //!
-//! Where a partition is hot from is in the checkpoint. The segments of what it let go of may go only
-//! once one is written that knows: what they replaced in older segments must not count again.
+//! Where a partition is hot from is in the checkpoint. The segments of what it let go of may go
+//! only once one is written that knows: what they replaced in older segments must not count again.
 
 use super::engine::Log;
 use super::segments::Sealed;
@@ -112,6 +112,11 @@ impl Log {
         self.checkpoints.touched(id, touched);
         self.checkpoints.want();
         let round = self.checkpoints.round;
+        for run in &gone {
+            if let Some(live) = self.live_of(run.segment) {
+                live.leaving += 1;
+            }
+        }
         self.cooling.gone.extend(gone.into_iter().map(|run| (round, run)));
     }
 
@@ -119,6 +124,9 @@ impl Log {
     pub(super) fn release_cooled(&mut self, round: u64) {
         while let Some((_, run)) = self.cooling.gone.pop_front_if(|(before, _)| *before < round) {
             self.release(&run);
+            if let Some(live) = self.live_of(run.segment) {
+                live.leaving = live.leaving.saturating_sub(1);
+            }
         }
     }
 

@@ -420,9 +420,13 @@ impl Log {
                 progress.failure = result.err().map(Failure::Index);
             }
             Outcome::CheckpointWritten(result) => self.checkpoint_written(result, &mut progress),
-            Outcome::Deleted { result } => progress.failure = result.err().map(Failure::Delete),
+            Outcome::Deleted { result } => {
+                self.space_returned();
+                progress.failure = result.err().map(Failure::Delete);
+            }
             Outcome::Hollowed { header, published, removed } => {
                 self.mover.counts.hollowed += u64::from(published.is_ok());
+                self.space_returned();
                 let maps = self.segments.hollowed(&header, published.is_ok());
                 self.push_job(Work::Unmap { maps });
                 progress.failure = published.and(removed).err().map(Failure::Delete);

@@ -324,7 +324,9 @@ fn publish(disk: &dyn Disk, dir: &Path, path: &Path, bytes: &[u8]) -> io::Result
     }
 }
 
-pub(super) fn give_up_reserve(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+/// Gives the space back that is kept in a log's directory, for what helps a full disk: the next
+/// round of retention keeps some again when there is some.
+pub fn give_up_reserve(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     remove(disk, dir.join(RESERVE_NAME))
 }
 

@@ -184,7 +184,7 @@ impl Log {
         let (covered, durable) = (self.checkpoints.covered.segment, self.commit.durable());
         let weights = self.segments.iter().filter(|sealed| !sealed.is_hollow()).map(|sealed| {
             let number = sealed.stamp.number;
-            let settled = number < covered && sealed.end() <= durable;
+            let settled = number < covered && sealed.end() <= durable && sealed.live.leaving == 0;
             Weight {
                 number,
                 bytes: u64::from(sealed.stamp.end),

@@ -1,8 +1,8 @@
 //! Finding batches by their offset, for fetches.
 //!
 //! What is warm is handed out as slices of the map, which the kernel reads in `sendmsg`. What is
-//! cold, or in the table alone, becomes a value that a worker turns into bytes. Nothing here reads a
-//! disk on the core.
+//! cold, or in the table alone, becomes a value that a worker turns into bytes. Nothing here reads
+//! a disk on the core.
 
 use super::cold::{ColdError, ColdRead, Entries, Source};
 use super::engine::Log;

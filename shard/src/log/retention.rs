@@ -1,13 +1,14 @@
 //! Where retention wants the log start of a partition.
 //!
-//! Asked by the rounds of `keeping`. The records of a partition are weighed from the oldest on: what
-//! is in the table alone part by part, sealed segments run by run, the open one batch by batch. Each
-//! goes if it is old by its records' times, or if enough bytes are left behind it; the first one
-//! that stays ends it. Bytes are those of the batches as they were in the log, for the table too.
+//! Asked by the rounds of `keeping`. The records of a partition are weighed from the oldest on:
+//! what is in the table alone part by part, sealed segments run by run, the open one batch by
+//! batch. Each goes if it is old by its records' times, or if enough bytes are left behind it; the
+//! first one that stays ends it. Bytes are those of the batches as they were in the log, for the
+//! table too.
 //!
 //! Worked example: parts 0..100 and 100..250 of 40 bytes each, hot from 200; runs 200..300 and
 //! 300..400 of 50 bytes each. The partition is 40 + 27 + 100 bytes (two thirds of the second part
-//! lie below 200). A limit of 130 lets the first part go: 127 are left.
+//! lie below 200). Under a limit of 127 or less the first part goes: so much is left.
 
 use super::engine::Log;
 use super::index::BatchEntry;

@@ -1,9 +1,9 @@
 //! Finding a record by its time.
 //!
 //! The core names the few parts of the table and batches that can hold the record, from the times
-//! that are known of parts, runs and batches; a worker reads them. Times need not ascend. A run knows the greatest time of
-//! all its batches, of those below the log start and not yet committed too: such a run may hold
-//! nothing for the reader, and the next one is then looked at as well.
+//! that are known of parts, runs and batches; a worker reads them. Times need not ascend. A run
+//! knows the greatest time of all its batches, of those below the log start and not yet committed
+//! too: such a run may hold nothing for the reader, and the next one is then looked at as well.
 
 use super::cold::{read_batch, ColdError, Entries};
 use super::engine::Log;

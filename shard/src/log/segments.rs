@@ -20,6 +20,8 @@ pub struct Live {
     pub runs: u32,
     /// What their frames take.
     pub bytes: u64,
+    /// How many of the runs were let go of and leave with the next checkpoint.
+    pub leaving: u32,
 }
 
 impl Live {

@@ -3,32 +3,24 @@
 //! Planned on the core as the parts of one version, which keeps their files from being removed; the
 //! files are opened and read on a worker. A read that finds no row left in a part goes on into the
 //! next one, and returns at least an empty batch: a reader always gets on.
-//!
-//! Gap: of a batch with the broker's time, the first record is found as the one with the greatest
-//! time; in the log it is the last, as in Kafka.
 
 use super::cold::ColdError;
 use super::seek::{Found, TimeTarget};
 use crate::batch::BatchHeader;
-use crate::ids::{LeaderEpoch, Offset, Timestamp};
+use crate::ids::Offset;
 use crate::partition::Partition;
 use crate::table::cache::Blocks;
-use crate::table::file::Scan;
 use crate::table::rebatch::{rebatch, Want};
-use crate::table::schema::column;
+use crate::table::seek::{find_latest, find_time};
 use crate::table::{Part, PartAt, TableFile};
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Int32Type, Int64Type};
-use arrow_array::RecordBatch;
 use bytes::Bytes;
 use std::sync::Arc;
 
 /// Parts taken along for one read: small ones of a table that is seldom written.
 const PARTS_MAX: usize = 32;
-/// Rows of a table looked at in one go.
-const BATCH_ROWS: usize = 8192;
 
 /// A read of what is only in a table.
+#[derive(Clone)]
 pub(super) struct TableRead {
     blocks: Arc<Blocks>,
     partition: i32,
@@ -62,6 +54,10 @@ impl TableRead {
         (!read.parts.is_empty()).then_some(read)
     }
 
+    pub fn ahead(&self, bytes_max: usize) -> ReadAhead {
+        ReadAhead { table: self.clone(), bytes_max }
+    }
+
     /// Reads the batches. Blocks.
     pub fn read(
         &self,
@@ -71,6 +67,9 @@ impl TableRead {
         let mut batches: Vec<Bytes> = Vec::new();
         let mut bytes = 0;
         for (at, PartAt { file, part }) in self.parts.iter().enumerate() {
+            if part.end <= from {
+                continue;
+            }
             let want = Want {
                 partition: self.partition,
                 from,
@@ -95,6 +94,28 @@ impl TableRead {
             1 => batches.remove(0),
             _ => batches.concat().into(),
         })
+    }
+}
+
+/// Makes ready what follows a read, for a reader that goes on.
+#[derive(Debug)]
+pub struct ReadAhead {
+    table: TableRead,
+    bytes_max: usize,
+}
+
+impl ReadAhead {
+    /// `read` is what the read gave. Only one that was cut short by its bound will go on at once.
+    /// Blocks.
+    pub fn run(self, read: &[u8]) {
+        if read.len() < self.bytes_max / 2 {
+            return;
+        }
+        let (from, _) = summed_up(read);
+        if let Err(error) = self.table.read(from, (self.bytes_max, true)) {
+            // Whoever wants it will hear of it.
+            tracing::debug!(%error, "nothing is read ahead");
+        }
     }
 }
 
@@ -128,44 +149,67 @@ impl TablePlace {
         from: Offset,
         until: Offset,
     ) -> Result<Option<Found>, ColdError> {
-        let reader = self.blocks.reader(&self.file)?;
-        let scan = Scan {
-            partition: self.part.partition,
-            from,
-            until,
-            columns: vec![column::OFFSET, column::TIMESTAMP_MS, column::LEADER_EPOCH],
-            batch_rows: BATCH_ROWS,
-        };
-        let mut best: Option<Found> = None;
-        for rows in reader.read(&scan)? {
-            let found = find_in(&rows?, target);
-            match target {
-                TimeTarget::AtOrAfter(_) if found.is_some() => return Ok(found),
-                TimeTarget::AtOrAfter(_) => {}
-                TimeTarget::Greatest => {
-                    let is_later =
-                        |found: &Found| best.is_none_or(|b| found.timestamp > b.timestamp);
-                    best = found.filter(is_later).or(best);
-                }
+        let (partition, offsets) = (self.part.partition, from..until);
+        Ok(match target {
+            TimeTarget::AtOrAfter(time) => {
+                find_time(&self.blocks, &self.file, partition, time, offsets)?
             }
-        }
-        Ok(best)
+            TimeTarget::Greatest => find_latest(&self.blocks, &self.file, partition, offsets)?,
+        })
     }
 }
 
-/// The first of the rows that matches.
-fn find_in(rows: &RecordBatch, target: TimeTarget) -> Option<Found> {
-    let offsets = rows.column(0).as_primitive::<Int64Type>().values();
-    let times = rows.column(1).as_primitive::<Int64Type>().values();
-    let epochs = rows.column(2).as_primitive::<Int32Type>().values();
-    let time = match target {
-        TimeTarget::AtOrAfter(Timestamp(time)) => time,
-        TimeTarget::Greatest => times.iter().copied().max()?,
-    };
-    let at = times.iter().position(|found| *found >= time)?;
-    Some(Found {
-        offset: Offset(*offsets.get(at)?),
-        timestamp: Timestamp(*times.get(at)?),
-        leader_epoch: LeaderEpoch(*epochs.get(at)?),
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{place, BatchBuilder, NewRecord};
+    use crate::disk::sim::SimDisk;
+    use crate::ids::{LeaderEpoch, Timestamp};
+    use crate::table::file::{Covered, FileWriter};
+    use crate::table::rows::RowsBuilder;
+    use crate::table::{file_path, FileId};
+    use std::path::Path;
+
+    /// A part `first..end` with one record at its start, if it is to have one.
+    fn part(disk: &SimDisk, first: i64, end: i64, has_record: bool) -> PartAt {
+        let (table, id) = (Path::new("/t"), FileId(first as u64));
+        let mut writer = FileWriter::create(disk, table, id, Timestamp(0)).unwrap();
+        if has_record {
+            let mut batch = BatchBuilder::new();
+            batch.push(&NewRecord { value: Some(b"v"), ..Default::default() });
+            let mut batch = batch.build();
+            place(&mut batch, Offset(first), LeaderEpoch(0));
+            let mut rows = RowsBuilder::new();
+            rows.push(0, Timestamp(0), &batch).unwrap();
+            writer.add(&rows.finish().unwrap()).unwrap();
+        }
+        let (first, end) = (Offset(first), Offset(end));
+        let facts = writer.finish(&[Covered { partition: 0, first, end, raw_bytes: 0 }]).unwrap();
+        let part = facts.parts[0];
+        PartAt { file: Arc::new(TableFile { path: file_path(table, id), facts }), part }
+    }
+
+    #[test]
+    fn a_read_goes_on_over_parts_without_records() {
+        let disk = SimDisk::new(1);
+        let parts = vec![
+            part(&disk, 0, 10, true),
+            part(&disk, 10, 20, false),
+            part(&disk, 20, 30, true),
+            part(&disk, 30, 40, false),
+        ];
+        let blocks = Arc::new(Blocks::new(Arc::new(disk), 1 << 20));
+        let read = TableRead { blocks, partition: 0, parts };
+        let check = |from: i64, bytes_max: usize, expect: (i64, i64)| {
+            let (end, records) = summed_up(&read.read(Offset(from), (bytes_max, true)).unwrap());
+            assert_eq!((end.0, records), expect, "from {from}");
+        };
+        check(0, 1 << 20, (40, 2));
+        check(0, 1, (10, 1));
+        check(5, 1 << 20, (40, 1));
+        check(12, 1 << 20, (40, 1));
+        check(25, 1 << 20, (40, 0));
+        check(33, 1 << 20, (40, 0));
+        assert!(read.read(Offset(40), (1, true)).unwrap().is_empty());
+    }
 }

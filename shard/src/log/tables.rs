@@ -6,8 +6,8 @@
 //! storage is offered: a table must not know more than a log that lost its power.
 //!
 //! After a start the checkpoint says from where a partition is hot. Should a segment be lost whose
-//! records are all in the table, it is hot from behind that hole; what the table does not explain is
-//! missing.
+//! records are all in the table, it is hot from behind that hole; what the table does not explain
+//! is missing.
 
 use super::engine::Log;
 use super::feed::share;
@@ -65,6 +65,9 @@ impl Log {
         };
         partition.table = Some(version);
         let hot_start = explained(partition, table_end);
+        if partition.settings.compaction.is_some() && table_end > partition.table_end() {
+            self.mover.seek_cleaning();
+        }
         let cooled = partition.advance_table(hot_start, table_end);
         gone.iter().for_each(|run| self.release(run));
         self.cooled(id, cooled);
@@ -144,9 +147,9 @@ impl Log {
 /// Where a partition is hot from, whose table ends at `table_end`: behind the last hole that this
 /// explains.
 fn explained(partition: &Partition, table_end: Offset) -> Offset {
-    let holes = partition.holes().into_iter().filter(|(from, _)| *from < table_end);
-    match holes.last() {
-        Some((_, end)) => partition.hot_start_behind(end.min(table_end)).min(table_end),
+    let holes = partition.holes();
+    match holes.iter().rfind(|(from, _)| *from < table_end) {
+        Some((_, end)) => partition.hot_start_behind(*end.min(&table_end)).min(table_end),
         None => partition.hot_start(),
     }
 }

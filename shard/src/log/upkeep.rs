@@ -177,6 +177,13 @@ impl Log {
         }
     }
 
+    /// Files have been removed: a segment that could not be had may be there for the asking.
+    pub(super) fn space_returned(&mut self) {
+        if let State::Failed { at_us } = &mut self.next.state {
+            *at_us = 0;
+        }
+    }
+
     /// Goes on in the next segment although nothing is appended.
     fn seal_for_cleaning(&mut self, now: Now) {
         let ready = self.open.seal_wanted && matches!(self.next.state, State::Ready(_));

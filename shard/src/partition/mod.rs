@@ -119,8 +119,8 @@ impl Partition {
         undecided.map_or(self.high_watermark, |first| first.min(self.high_watermark))
     }
 
-    /// The one setter of the offsets of the log: log start ≤ high watermark ≤ log end, and none goes
-    /// back. A log start takes hot start and table end along.
+    /// The one setter of the offsets of the log: log start ≤ high watermark ≤ log end, and none
+    /// goes back. A log start takes hot start and table end along.
     pub fn advance(&mut self, log_start: Offset, high_watermark: Offset, log_end: Offset) {
         assert!(
             log_start <= high_watermark && high_watermark <= log_end,

@@ -26,19 +26,14 @@ pub fn rows(batch: &[u8]) -> Vec<Row> {
     records.map(|record| row(record.expect("stored whole"))).collect()
 }
 
-/// Holds what was read from `from` up to `until` against what was appended.
-pub fn check<'a>(
+/// The records that were read from `from` on, none of which was not appended.
+fn found(
     key: PartitionKey,
-    partition: &'a Partition,
-    (from, until): (Offset, Offset),
+    partition: &Partition,
+    from: Offset,
     read: &[Read],
-    lasted: impl Fn(usize) -> i64,
-) -> Result<(), Violation> {
+) -> Result<BTreeMap<Offset, Row>, Violation> {
     let mut found: BTreeMap<Offset, Row> = BTreeMap::new();
-    let after = |partition: &'a Partition, end: Offset| {
-        let past = partition.batches.partition_point(|batch| batch.end <= end);
-        partition.batches[past..].iter()
-    };
     let mut batches = partition.batches.iter();
     for Read { bytes, append_time, from_table } in read {
         let header = BatchHeader::parse(bytes).map_err(|error| gone_wrong(key, &error))?;
@@ -53,7 +48,9 @@ pub fn check<'a>(
             if !rows.iter().all(appended) {
                 return Err(Violation::Changed { key, base });
             }
-            batches = after(partition, header.end_offset());
+            let end = header.end_offset();
+            let past = partition.batches.partition_point(|batch| batch.end <= end);
+            batches = partition.batches[past..].iter();
             found.extend(rows.into_iter().map(|row| (row.0, row)));
             continue;
         }
@@ -73,6 +70,18 @@ pub fn check<'a>(
         }
         found.extend(rows.into_iter().map(|row| (row.0, row)));
     }
+    Ok(found)
+}
+
+/// Holds what was read from `from` up to `until` against what was appended.
+pub fn check(
+    key: PartitionKey,
+    partition: &Partition,
+    (from, until): (Offset, Offset),
+    read: &[Read],
+    lasted: impl Fn(usize) -> i64,
+) -> Result<(), Violation> {
+    let found = found(key, partition, from, read)?;
     let visible = |end: Offset| end > from && end <= until;
     let last = partition.batches.iter().rfind(|batch| visible(batch.end));
     let read_end = read.last().and_then(|read| BatchHeader::parse(&read.bytes).ok());

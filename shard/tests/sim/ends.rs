@@ -82,6 +82,7 @@ impl Machine {
 
     /// The process ends.
     pub fn end(&mut self, ended: Ended) {
+        self.tables.clear();
         let mut ended = ended;
         match ended {
             Ended::Crashed => {
@@ -156,6 +157,7 @@ impl Machine {
         }
         // A disk that stays full may refuse the segment a log needs.
         self.disk.set_capacity(CAPACITY_BYTES);
+        self.tables = tables::open(&self.disk, self.history.partitions.keys())?;
         let mut order: Vec<usize> = (0..self.slots.len()).collect();
         for at in (1..order.len()).rev() {
             order.swap(at, self.rng.below(at as u64 + 1) as usize);

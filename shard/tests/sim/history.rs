@@ -195,10 +195,7 @@ impl Partition {
         let found: Vec<Row> = rows(&read.bytes).into_iter().filter(within).collect();
         match found == expected && (same_epoch || found.is_empty()) && end > at {
             true => Ok(end),
-            false => {
-                eprintln!("DBG at {at} end {end} hdr {header:?} same_epoch {same_epoch} found {:?} expected {:?}", found.iter().map(|r| (r.0, r.1.clone(), r.2.as_ref().map(|v| v.len()), r.3)).collect::<Vec<_>>(), expected.iter().map(|r| (r.0, r.1.clone(), r.2.as_ref().map(|v| v.len()), r.3)).collect::<Vec<_>>());
-                Err(changed)
-            }
+            false => Err(changed),
         }
     }
 
@@ -286,8 +283,8 @@ impl History {
     }
 
     /// The log start as the log shows it: above what was asked only by retention, and then with
-    /// good reason, about `slack_bytes` of which the log may be wrong. `at` is the log's end, which is
-    /// not before what makes the start durable.
+    /// good reason, about `slack_bytes` of which the log may be wrong. `at` is the log's end, which
+    /// is not before what makes the start durable.
     pub fn started(
         &mut self,
         key: PartitionKey,

@@ -64,6 +64,8 @@ pub struct Tally {
     pub cleaned_bytes: u64,
     pub kept_bytes: u64,
     pub columnarised: u64,
+    pub table_merges: u64,
+    pub table_cleanings: u64,
     /// Reads of what the log has let go of.
     pub table_reads: u64,
 }
@@ -87,6 +89,8 @@ impl Tally {
         self.cleaned_bytes += other.cleaned_bytes;
         self.kept_bytes += other.kept_bytes;
         self.columnarised += other.columnarised;
+        self.table_merges += other.table_merges;
+        self.table_cleanings += other.table_cleanings;
         self.table_reads += other.table_reads;
     }
 }
@@ -154,7 +158,6 @@ pub struct Machine {
     /// A sync has failed in this life: the cache is not to be trusted.
     pub cache_lies: bool,
     pub tables: Tables,
-    pub next_file: u64,
 }
 
 impl Machine {
@@ -176,7 +179,6 @@ impl Machine {
             next_topic: 1,
             cache_lies: false,
             tables: Tables::new(),
-            next_file: 0,
         };
         for _ in 0..machine.rng.between(1, 3) {
             machine.add_slot();
@@ -261,6 +263,7 @@ impl Machine {
             },
         };
         self.history.attach(key, settings);
+        self.begin_table(key);
         let slot = &mut self.slots[slot];
         slot.keys.push(key);
         if let Some(live) = &mut slot.live {
@@ -290,8 +293,8 @@ impl Machine {
         let result = match self.rng.below(1_000) {
             0..100 if self.shape.space => self.settle(slot),
             0..400 => self.append(slot),
-            400..530 => self.tick(slot),
-            530..550 => self.columnarise(slot),
+            400..525 => self.tick(slot),
+            525..550 => self.work_on_table(slot),
             550..740 => self.run_job(slot),
             740..920 => self.finish_job(slot),
             920..930 => self.append_large(slot),
@@ -516,7 +519,7 @@ impl Machine {
                 return Err(Violation::Stranger { key });
             };
             let at = (self.now.wall, live.log.end());
-            let parts = self.tables.get(&key).map(|table| table.parts(key.partition));
+            let parts = self.tables.get(&key).map(|table| table.version().parts(key.partition));
             let parts = parts.into_iter().flatten();
             // Of a part that is hot in part the log knows only what the whole weighs.
             let slack_bytes = parts.map(|at| at.part.raw_bytes).max().unwrap_or(0);

@@ -93,6 +93,7 @@ fn relocation_and_compaction_keep_every_record_that_counts() {
     let enough = tally.cleanings.min(tally.relocations).min(tally.hollowed);
     assert!(enough > seeds * 2, "{tally:?}");
     assert!(tally.columnarised.min(tally.table_reads) > seeds, "{tally:?}");
+    assert!(tally.table_cleanings.min(tally.table_merges) > seeds / 10, "{tally:?}");
 }
 
 #[test]

@@ -243,7 +243,8 @@ fn a_ghost_of_an_abandoned_branch_is_found() {
     assert!(found > SEEDS / 10, "{found} ghosts in {SEEDS} seeds");
 }
 
-/// Damages one random file of the logs in one random way, and says how. Tables prove their own bytes.
+/// Damages one random file of the logs in one random way, and says how. Tables prove their own
+/// bytes.
 ///
 /// Not the two ways that leave no trace: the last segment gone, with all marks in it, or without
 /// its header, as if it had never been used.
@@ -294,6 +295,7 @@ fn damaged(seed: u64) -> (Machine, String) {
 /// Opens all logs by cutting them at the damage, and holds what is left against the oracle: less
 /// may be there, but nothing else.
 fn salvage(machine: &mut Machine) -> Result<(), Violation> {
+    let tables = tables::open(&machine.disk, machine.history.partitions.keys())?;
     for slot in &machine.slots {
         let mut spec = slot.spec.clone();
         spec.salvage = true;
@@ -303,8 +305,8 @@ fn salvage(machine: &mut Machine) -> Result<(), Violation> {
         for &key in &slot.keys {
             let partition = &machine.history.partitions[&key];
             let id = log.attach(key, partition.settings);
-            if let Some(version) = machine.tables.get(&key) {
-                log.set_table(id, version.clone());
+            if let Some(manifest) = tables.get(&key) {
+                log.set_table(id, manifest.version().clone());
             }
             // A batch that cannot be read is reported, as before.
             let Ok((_, batches)) = reader::whole(&log, id, &machine.disk, &mut machine.rng) else {
@@ -329,7 +331,7 @@ fn salvage(machine: &mut Machine) -> Result<(), Violation> {
         let again = Log::open(Arc::new(machine.disk.clone()), spec, 2, machine.now);
         let (mut log, _) =
             again.map_err(|error| Violation::Refused { error: error.to_string() })?;
-        tables::tell(&machine.tables, &mut log)?;
+        tables::tell(&tables, &mut log)?;
         let missing = |(id, _)| log.missing(id).into_iter().next();
         let found = log.partitions().find_map(missing);
         if let Some(range) = found {

@@ -1,38 +1,87 @@
-//! Tables of the simulation: what is in the log goes into real files on the same disk, and the log
-//! is told.
+//! Tables of the simulation: what is in the log goes into real tables on the same disk, and the log
+//! is told of them.
 //!
-//! The list of the files of a table is kept by the test and outlives every crash, as a manifest
-//! would; a file is on it only after it was written whole. Tables are not compacted here: a row
-//! stays as it came out of the log. What a feed gives is held against the oracle before it is
-//! written.
+//! Manifests are opened again after each end, jobs columnarise, merge and compact; each runs in one
+//! step, and a crash may cut it off at any operation of the disk. What a feed gives is held against
+//! the oracle before it becomes rows.
 
 use crate::compacted::rows;
 use crate::history::{Partition, Read, Violation};
 use crate::machine::Machine;
-use shard::disk::Disk;
+use bytes::Bytes;
+use shard::disk::sim::{Rng, SimDisk};
 use shard::ids::{DenseId, Offset, PartitionKey, Timestamp};
-use shard::log::Log;
-use shard::table::file::{Covered, FileWriter};
-use shard::table::rows::RowsBuilder;
-use shard::table::{file_path, FileFacts, FileId, TableError, TableFile, Version};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use shard::log::{ColdError, Log};
+use shard::table::rows::Aborted;
+use shard::table::{
+    columnarise, remove_table, table_dir, trim_due, unlink, upkeep_due, Batches, Edit, FileId,
+    JobError, LogStarts, Manifest, Site, Source, TableError, TableSettings, Upkeep,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+/// The data directory.
+const DATA: &str = "/data";
+/// Where all tables are.
+pub const ROOT: &str = "/data/tables";
+
+/// The tables of this life of the process.
+pub type Tables = BTreeMap<PartitionKey, Manifest>;
 
 fn failed(call: &'static str, error: impl std::fmt::Debug) -> Violation {
     Violation::Failed { call, error: format!("{error:?}") }
 }
 
-/// Where all tables are.
-pub const ROOT: &str = "/data/tables";
+/// Opens the tables of topics that are there.
+pub fn open<'a>(
+    disk: &SimDisk,
+    keys: impl Iterator<Item = &'a PartitionKey>,
+) -> Result<Tables, Violation> {
+    let open = |key: &PartitionKey| {
+        let opened = Manifest::open(disk, &table_dir(Path::new(DATA), key.topic), key.topic);
+        let (manifest, _) =
+            opened.map_err(|error| Violation::Refused { error: error.to_string() })?;
+        Ok((*key, manifest))
+    };
+    keys.map(open).collect()
+}
 
-fn dir(key: PartitionKey) -> PathBuf {
-    Path::new(ROOT).join(key.topic.to_string())
+/// Tells a log that was just opened of the tables of its partitions.
+pub fn tell(tables: &Tables, log: &mut Log) -> Result<(), Violation> {
+    let known: Vec<_> = log.partitions().collect();
+    for (id, key) in known {
+        let Some(manifest) = tables.get(&key) else { continue };
+        let table_end = manifest.version().table_end(key.partition);
+        let promised_end = table_end.unwrap_or(Offset(0));
+        let log_end = log.offsets(id).map_or(Offset(0), |offsets| offsets.log_end);
+        if promised_end > log_end {
+            return Err(Violation::Lost { key, promised_end, log_end });
+        }
+        log.set_table(id, manifest.version().clone());
+    }
+    Ok(())
+}
+
+/// What was read of a feed.
+struct Fed {
+    from: Offset,
+    until: Offset,
+    batches: Vec<Read>,
+}
+
+/// The same on its way to the job.
+struct Again(VecDeque<(Timestamp, Bytes)>);
+
+impl Batches for Again {
+    fn next(&mut self, _: usize) -> Result<Option<Vec<(Timestamp, Bytes)>>, ColdError> {
+        Ok(self.0.pop_front().map(|batch| vec![batch]))
+    }
 }
 
 impl Machine {
-    /// Writes some of what a partition has in no table into a file, and tells the log.
-    pub fn columnarise(&mut self, slot: usize) -> Result<(), Violation> {
+    /// Does some work on the table of a partition, and tells the log.
+    pub fn work_on_table(&mut self, slot: usize) -> Result<(), Violation> {
         let wanting = self.live(slot).log.wants_room();
         let live = self.slots[slot].live.as_ref().expect("all logs run between steps");
         let first = live.ids.iter().find(|(_, id)| wanting.contains(id)).map(|(key, _)| *key);
@@ -40,42 +89,93 @@ impl Machine {
         if self.history.partitions[&key].settings.internal {
             return Ok(());
         }
+        let edit = match self.rng.below(4) {
+            0 => self.keep_up(key)?,
+            _ => self.columnarise(slot, key)?,
+        };
+        let Some(edit) = edit else { return Ok(()) };
+        let Some(mut manifest) = self.tables.remove(&key) else { return Ok(()) };
+        if manifest.commit(&self.disk, edit).is_err() {
+            if !manifest.is_unsure() {
+                // A merge that was planned before the log start moved, or a full disk.
+                self.tables.insert(key, manifest);
+                return Ok(());
+            }
+            if manifest.reopen(&self.disk).is_err() {
+                // The disk stops, or the next start finds out.
+                return Ok(());
+            }
+        }
+        let version = manifest.version().clone();
+        let expired = manifest.expired(self.now.wall, 100);
+        let (gone, _) = unlink(&self.disk, expired);
+        manifest.forget(&gone);
+        self.tables.insert(key, manifest);
+        let live = self.live(slot);
+        live.log.set_table(live.ids[&key], version);
+        self.observe(slot)
+    }
+
+    /// Rows of some of what is in no table yet.
+    fn columnarise(&mut self, slot: usize, key: PartitionKey) -> Result<Option<Edit>, Violation> {
         let bytes_max = [1, 20_000, u64::MAX][self.rng.below(3) as usize];
         let live = self.slots[slot].live.as_ref().expect("all logs run between steps");
-        let id = live.ids[&key];
-        let Some(fed) = self.feed(&live.log, id, key, bytes_max)? else { return Ok(()) };
-        let table = self.tables.get(&key).cloned().unwrap_or_default();
-        self.next_file += 1;
-        let written = write(&self.disk, key, FileId(self.next_file), &fed, self.now.wall);
-        let facts = match written {
-            Ok(facts) => facts,
-            Err(TableError::Io { .. }) => return Ok(()),
-            Err(error) => return Err(failed("table file", error)),
+        let (log, id) = (&live.log, live.ids[&key]);
+        let Some(fed) = self.feed(log, id, key, bytes_max)? else { return Ok(None) };
+        let start = log.offsets(id).map_or(Offset(0), |offsets| offsets.log_start);
+        let batches = fed.batches.into_iter().map(|read| {
+            (read.append_time.expect("a feed tells the broker's time"), Bytes::from(read.bytes))
+        });
+        let source = Source {
+            partition: key.partition,
+            from: fed.from,
+            until: fed.until,
+            aborted: Aborted::default(),
+            batches: Again(batches.collect()),
         };
-        let start = live.log.offsets(id).map_or(Offset(0), |offsets| offsets.log_start);
-        // Where the log start has passed the table's end, there is a hole that only it explains.
-        let joins = table.table_end(key.partition).is_none_or(|end| end == fed.from);
-        let starts = match self.rng.one_in(2) || !joins {
-            true => BTreeMap::from([(key.partition, start)]),
-            false => table.starts().clone(),
+        let made = self.job(key, |site| columnarise(site, vec![source]))?;
+        self.tally.columnarised += u64::from(made.is_some());
+        Ok(made.map(|edit| Edit { starts: vec![(key.partition, start)], ..edit }))
+    }
+
+    /// A merge, a compaction or a trim that is due.
+    fn keep_up(&mut self, key: PartitionKey) -> Result<Option<Edit>, Violation> {
+        // Not what a power loss may take back: the log might end before it then.
+        let start = self.history.partitions[&key].log_start;
+        let starts = LogStarts::from([(key.partition, start)]);
+        let compaction = self.history.partitions[&key].settings.compaction;
+        let settings = settings(&mut self.rng);
+        let Some(manifest) = self.tables.get(&key) else { return Ok(None) };
+        let version = manifest.version();
+        let (compaction, now) = (compaction.as_ref(), self.now.wall);
+        let upkeep = match self.rng.one_in(4) {
+            true => trim_due(version, &starts).map(Upkeep::Merge),
+            false => upkeep_due(version, &starts, compaction, &settings, now),
         };
-        let path = file_path(&dir(key), facts.id);
-        let mut files = table.files().to_vec();
-        files.push(Arc::new(TableFile { facts, path }));
-        let start = starts.get(&key.partition).copied().unwrap_or(Offset(0));
-        let (files, past): (Vec<_>, Vec<_>) = files
-            .into_iter()
-            .partition(|file| file.facts.parts.iter().any(|part| part.end > start));
-        let version = Version::new(table.number + 1, key.topic, files, starts);
-        let version = Arc::new(version.map_err(|partition| failed("version", partition))?);
-        self.tables.insert(key, version.clone());
-        for file in past {
-            // A removal that a crash undoes leaves a file that nobody names.
-            let _ = self.disk.remove(&file.path);
+        let Some(upkeep) = upkeep else { return Ok(None) };
+        let is_compaction = matches!(upkeep, Upkeep::Compact(_));
+        let edit = self.job(key, |site| upkeep.run(site))?;
+        let (merges, compactions) = (&mut self.tally.table_merges, &mut self.tally.table_cleanings);
+        *(if is_compaction { compactions } else { merges }) += u64::from(edit.is_some());
+        Ok(edit)
+    }
+
+    /// Runs a job on a table; nothing comes of it when the disk is in the way.
+    fn job(
+        &mut self,
+        key: PartitionKey,
+        run: impl FnOnce(&mut Site<'_>) -> Result<Edit, JobError>,
+    ) -> Result<Option<Edit>, Violation> {
+        let (dir, stop) = (table_dir(Path::new(DATA), key.topic), AtomicBool::new(false));
+        let rng = &mut self.rng;
+        let mut next_id = || FileId(rng.number());
+        let (disk, now) = (&self.disk, self.now.wall);
+        let mut site = Site { disk, dir: &dir, now, next_id: &mut next_id, stop: &stop };
+        match run(&mut site) {
+            Ok(edit) => Ok(Some(edit)),
+            Err(JobError::Table(TableError::Io { .. })) => Ok(None),
+            Err(error) => Err(failed("a job of a table", error)),
         }
-        self.tally.columnarised += 1;
-        self.live(slot).log.set_table(id, version);
-        self.observe(slot)
     }
 
     /// What the log offers for the table, read and held against the oracle. Nothing when there is
@@ -124,60 +224,29 @@ impl Machine {
         Ok(Some(Fed { from, until, batches }))
     }
 
+    /// A topic is there; if the disk is in the way it has no table before the next start.
+    pub fn begin_table(&mut self, key: PartitionKey) {
+        let dir = table_dir(Path::new(DATA), key.topic);
+        if let Ok((manifest, _)) = Manifest::open(&self.disk, &dir, key.topic) {
+            self.tables.insert(key, manifest);
+        }
+    }
+
     /// A topic is gone, and its table.
     pub fn drop_table(&mut self, key: PartitionKey) {
-        let table = self.tables.remove(&key);
-        for file in table.iter().flat_map(|table| table.files()) {
-            // As above.
-            let _ = self.disk.remove(&file.path);
-        }
+        self.tables.remove(&key);
+        // What a fault leaves there belongs to no topic.
+        let _ = remove_table(&self.disk, Path::new(DATA), key.topic);
     }
 }
 
-/// As manifests have them.
-pub type Tables = BTreeMap<PartitionKey, Arc<Version>>;
-
-/// Tells a log that was just opened of the tables of its partitions.
-pub fn tell(tables: &Tables, log: &mut Log) -> Result<(), Violation> {
-    let known: Vec<_> = log.partitions().collect();
-    for (id, key) in known {
-        let Some(version) = tables.get(&key) else { continue };
-        let promised_end = version.table_end(key.partition).unwrap_or(Offset(0));
-        let log_end = log.offsets(id).map_or(Offset(0), |offsets| offsets.log_end);
-        if promised_end > log_end {
-            return Err(Violation::Lost { key, promised_end, log_end });
-        }
-        log.set_table(id, version.clone());
+fn settings(rng: &mut Rng) -> TableSettings {
+    TableSettings {
+        file_bytes_max: [50_000, 1 << 30][rng.below(2) as usize],
+        merge_files: 2,
+        compaction_buffer_bytes: [300, 1 << 20][rng.below(2) as usize],
+        ..TableSettings::default()
     }
-    Ok(())
-}
-
-struct Fed {
-    from: Offset,
-    until: Offset,
-    batches: Vec<Read>,
-}
-
-fn write(
-    disk: &dyn Disk,
-    key: PartitionKey,
-    id: FileId,
-    fed: &Fed,
-    now: Timestamp,
-) -> Result<FileFacts, TableError> {
-    let mut builder = RowsBuilder::new();
-    builder.window(fed.from, fed.until);
-    let mut raw_bytes = 0;
-    for Read { bytes, append_time, .. } in &fed.batches {
-        let time = append_time.expect("a feed tells the broker's time");
-        builder.push(key.partition, time, bytes).expect("the simulation builds whole batches");
-        raw_bytes += bytes.len() as u64;
-    }
-    let rows = builder.finish().expect("columns of one schema");
-    let mut file = FileWriter::create(disk, &dir(key), id, now)?;
-    file.add(&rows)?;
-    let (first, end) = (fed.from, fed.until);
-    file.finish(&[Covered { partition: key.partition, first, end, raw_bytes }])
 }
 
 /// Of a compacted partition: nothing is there that was not appended.

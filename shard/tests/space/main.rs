@@ -4,4 +4,5 @@
 
 mod commits;
 mod driven;
+mod hot;
 mod week;

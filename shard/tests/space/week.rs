@@ -64,6 +64,7 @@ fn a_week_of_a_trickle_over_a_thousand_topics_leaves_a_bounded_number_of_segment
     drop(driven);
     let now = Now { wall: Timestamp(START_MS + 7 * DAY_MS), mono_us: 1 };
     let mut driven = Driven::open(folder.path(), 2, settings(), now);
+    assert_eq!(driven.recovered.missing, []);
     for (topic, end) in ends.into_iter().enumerate() {
         let id = driven.log.attach(key(topic as u128 + 1), of_topic(topic));
         assert_eq!(driven.check_whole(id), end);

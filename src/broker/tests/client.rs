@@ -11,6 +11,7 @@ use crate::catalog::{Command, DEFAULT_VIEW};
 use crate::coordinator::{partition_of, GroupOutput, GroupRequest, OFFSETS_TOPIC};
 use crate::cores::front::{AppendRefusal, CoordinatorRefusal, Cores, GroupItem, PartitionAt};
 use crate::cores::front::{Later, PartitionRefusal};
+use crate::cores::gate::Gate;
 use crate::cores::Door;
 use crate::runtime;
 use shard::disk::sim::{Rng, SimDisk};
@@ -52,6 +53,7 @@ pub struct Plan {
 
 pub struct Client {
     pub door: Door,
+    pub gate: Gate,
     pub disk: SimDisk,
     pub model: RefCell<Model>,
     pub rng: RefCell<Rng>,
@@ -61,9 +63,15 @@ pub struct Client {
 }
 
 /// Runs a life's requests and returns what is known now.
-pub async fn live(door: Door, disk: SimDisk, model: Model, plan: Plan) -> (Model, Check) {
+pub async fn live(
+    (door, gate): (Door, Gate),
+    disk: SimDisk,
+    model: Model,
+    plan: Plan,
+) -> (Model, Check) {
     let client = Rc::new(Client {
         door,
+        gate,
         disk,
         model: RefCell::new(model),
         rng: RefCell::new(Rng::new(plan.seed)),

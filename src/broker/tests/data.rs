@@ -1,14 +1,15 @@
 //! Requests about topics and records.
 
 use super::client::Client;
-use super::topics::Sent;
+use super::topics::{Part, Sent};
 use super::{broken, ensure, Check, Violation};
 use crate::catalog::{Answer, Command, NewTopic, TopicRef, DEFAULT_VIEW};
 use crate::coordinator::OFFSETS_TOPIC;
 use crate::cores::front::{
-    AppendItem, AppendWait, Appending, Cores, Later, PartitionAt, ReadItem, ReadRequest, Slice,
-    TrimItem, Until,
+    AppendItem, AppendRefusal, AppendWait, Appending, Cores, Later, PartitionAt, ReadItem,
+    ReadRequest, Slice, TrimItem, Until,
 };
+use crate::cores::gate::{GateError, PartitionSnapshot};
 use crate::cores::CATALOG_AT;
 use shard::batch::{BatchBuilder, BatchHeader, Limits, NewRecord, Records, Rules, TimestampRule};
 use shard::disk::Disk;
@@ -166,7 +167,7 @@ impl Client {
         };
         let (start, end) = (offsets.log_start.0, offsets.high_watermark.0);
         self.with_part(at, |part| part.see_start(start))?;
-        let (mut from, mut found) = (start, Vec::new());
+        let (mut from, mut found) = (start, Found::default());
         while from < end {
             let item = ReadItem { at, from: Offset(from), bytes_max: READ_BYTES };
             let until = Until::HighWatermark;
@@ -182,29 +183,33 @@ impl Client {
                 }
                 Err(why) => return self.read_refused(at, why),
             };
-            let (before, is_empty) = (found.len(), data.slices.is_empty());
+            let is_empty = data.slices.is_empty();
             for slice in &data.slices {
                 match self.bytes_of(slice) {
-                    Ok(bytes) => take(&bytes, &mut found)?,
+                    Ok(bytes) => found.take(&bytes)?,
                     // Its segment has been emptied since: the next read finds the bytes elsewhere.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => break,
                     Err(error) => return self.refused("a read", &error),
                 }
             }
-            if is_empty && found.len() == before {
+            if is_empty && found.end <= from {
                 return broken(format!("{} has nothing at {from}, below {end}", at.key));
             }
-            from = found.last().map_or(from, |(base, sent)| base + i64::from(sent.records));
+            from = found.end.max(from);
         }
-        let is_below = |(base, sent): &(i64, Sent)| base + i64::from(sent.records) <= end;
-        found.retain(is_below);
-        self.model.borrow_mut().tally.read += found.len() as u64;
+        let is_within = |(base, sent): &(i64, Sent)| {
+            let sent_end = base + i64::from(sent.records);
+            sent_end > start && sent_end <= end
+        };
+        found.batches.retain(is_within);
+        self.model.borrow_mut().tally.read += found.batches.len() as u64;
         self.with_part(at, |part| {
             if start < part.start_promised {
                 // Trimmed since.
                 return Ok(());
             }
-            part.see_records(start, end, &found)
+            found.complete_first(part, start);
+            part.see_records(start, end, &found.batches)
         })
     }
 
@@ -221,6 +226,76 @@ impl Client {
             }
             Slice::Cold(bytes) => Ok(bytes.to_vec()),
         }
+    }
+
+    /// Has a topic written into files.
+    pub fn freshen(self: &Rc<Self>, at: PartitionAt) -> Later<Check> {
+        let Some(topic) = self.door.image().of_any_view(at.key.topic).cloned() else {
+            return Box::pin(async { Ok(()) });
+        };
+        let client = self.clone();
+        let mut certain = 0;
+        let known = self.with_part(at, |part| {
+            certain = part.firm_end();
+            Ok(())
+        });
+        let answer = self.gate.freshen(&topic);
+        Box::pin(async move {
+            known?;
+            match answer.await {
+                Ok(version) => {
+                    let end = version.table_end(at.key.partition).map_or(0, |end| end.0);
+                    client.model.borrow_mut().tally.written += u64::from(version.number > 0);
+                    ensure(end >= certain, || format!("{} in files to {end} of {certain}", at.key))
+                }
+                Err(GateError::Unknown) => client.append_refused(at, &AppendRefusal::Unknown),
+                Err(why) => client.refused("a table", &why),
+            }
+        })
+    }
+
+    /// Looks at a topic as queries do: files and log without a hole or an overlap.
+    pub fn snapshot(self: &Rc<Self>, at: PartitionAt) -> Later<Check> {
+        let Some(topic) = self.door.image().of_any_view(at.key.topic).cloned() else {
+            return Box::pin(async { Ok(()) });
+        };
+        let client = self.clone();
+        let mut certain = 0;
+        let known = self.with_part(at, |part| {
+            certain = part.firm_end();
+            Ok(())
+        });
+        let answer = self.gate.snapshot(topic);
+        Box::pin(async move {
+            known?;
+            let snapshot = match answer.await {
+                Ok(snapshot) => snapshot,
+                Err(GateError::Unknown) => {
+                    return client.append_refused(at, &AppendRefusal::Unknown)
+                }
+                Err(why) => return client.refused("a snapshot", &why),
+            };
+            let of = |part: &&PartitionSnapshot| part.partition == at.key.partition;
+            let Some(part) = snapshot.partitions.iter().find(of) else {
+                return broken(format!("{} is in no snapshot", at.key));
+            };
+            let (start, hot_from, end) = (part.log_start.0, part.hot_from.0, part.end.0);
+            let in_order = start <= hot_from && hot_from <= end && end >= certain;
+            let parts = snapshot.version.parts(at.key.partition);
+            let first = parts.first().map_or(hot_from, |at| at.part.first.0);
+            let last = parts.last().map_or(hot_from, |at| at.part.end.0);
+            let hot = part.hot.as_ref().map_or(hot_from..hot_from, |hot| hot.from.0..hot.until.0);
+            let whole = (first <= start || start == hot_from)
+                && last.max(start) >= hot_from
+                && hot.start <= hot_from
+                && hot.end.max(hot_from) >= end;
+            ensure(in_order && whole, || {
+                format!(
+                    "{}: {start} {hot_from} {end}, {certain} certain: {parts:?} {hot:?}",
+                    at.key
+                )
+            })
+        })
     }
 
     pub async fn note_catalog(&self) {
@@ -241,24 +316,65 @@ fn batch(now: shard::ids::Timestamp, sent: Sent) -> Vec<u8> {
     batch.build()
 }
 
-/// The batches of a slice, each as what its records say was sent.
-fn take(mut bytes: &[u8], into: &mut Vec<(i64, Sent)>) -> Check {
-    let damaged = |what: &dyn std::fmt::Debug| Violation(format!("damaged: {what:?}"));
-    while !bytes.is_empty() {
-        let (header, body, rest) = BatchHeader::split(bytes).map_err(|error| damaged(&error))?;
-        let mut values = Vec::new();
-        for record in Records::new(body, header.record_count) {
-            values.push(record.map_err(|error| damaged(&error))?.value.unwrap_or_default());
+/// What was found by reading, as what its records say was sent. Records that come out of a table
+/// are in other batches than they were sent in.
+#[derive(Debug, Default)]
+struct Found {
+    batches: Vec<(i64, Sent)>,
+    /// Everything before it has been seen.
+    end: i64,
+}
+
+impl Found {
+    fn take(&mut self, mut bytes: &[u8]) -> Check {
+        let damaged = |what: &dyn std::fmt::Debug| Violation(format!("damaged: {what:?}"));
+        while !bytes.is_empty() {
+            let (header, body, rest) =
+                BatchHeader::split(bytes).map_err(|error| damaged(&error))?;
+            for record in Records::new(body, header.record_count) {
+                let record = record.map_err(|error| damaged(&error))?;
+                let offset = header.base_offset.0 + i64::from(record.offset_delta);
+                self.take_record(offset, record.value.unwrap_or_default())
+                    .map_err(|_| damaged(&header))?;
+            }
+            self.end = self.end.max(header.end_offset().0);
+            bytes = rest;
         }
-        let value = values.first().copied().unwrap_or_default();
+        Ok(())
+    }
+
+    fn take_record(&mut self, offset: i64, value: &[u8]) -> Check {
         let stamp = value.first_chunk().map_or(0, |stamp| u64::from_be_bytes(*stamp));
         let filler = value.iter().skip(8).all(|byte| *byte == stamp as u8);
-        if !filler || values.iter().any(|other| *other != value) {
-            return Err(damaged(&header));
+        ensure(filler, || "a record of nobody's".to_string())?;
+        if offset < self.end && !self.batches.is_empty() {
+            // A block of a table may begin before what was asked for.
+            return Ok(());
         }
-        let records = header.record_count;
-        into.push((header.base_offset.0, Sent { stamp, records, value_bytes: value.len() }));
-        bytes = rest;
+        match self.batches.last_mut() {
+            Some((base, sent))
+                if sent.stamp == stamp
+                    && *base + i64::from(sent.records) == offset
+                    && sent.value_bytes == value.len() =>
+            {
+                sent.records += 1;
+            }
+            _ => {
+                let sent = Sent { stamp, records: 1, value_bytes: value.len() };
+                self.batches.push((offset, sent));
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// A table does not keep what lies below the log start, also of a batch that lies across.
+    fn complete_first(&mut self, part: &Part, start: i64) {
+        let Some((base, found)) = self.batches.first_mut() else { return };
+        let Some(sent) = part.sent.get(&found.stamp) else { return };
+        let cut = i64::from(sent.records - found.records);
+        if cut > 0 && *base <= start && start > 0 {
+            *base -= cut;
+            found.records = sent.records;
+        }
+    }
 }

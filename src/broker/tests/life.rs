@@ -10,7 +10,7 @@ use crate::catalog::{Machine, Topic};
 use crate::config::Config;
 use crate::cores::gate::{gate, Gate, GateEnd};
 use crate::cores::{home, mesh, Core, CoreParts, Door, Lanes, Life, Quiet, CATALOG_AT};
-use crate::cores::{TableLane, TableParts, Throttle};
+use crate::cores::{TableLane, TableParts, TableRules, Throttle};
 use crate::runtime::{self, Background, Stops};
 use futures_channel::oneshot;
 use shard::disk::sim::SimDisk;
@@ -128,7 +128,7 @@ fn starts(
         manifests,
         versions: versions.clone(),
         data: DATA.into(),
-        rules: tables::rules(&shape.config),
+        rules: TableRules { coalesced_ms: 0, grace_ms: 0, ..tables::rules(&shape.config) },
         lane: lane.clone(),
         throttle: throttle.clone(),
     };

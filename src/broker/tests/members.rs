@@ -24,7 +24,9 @@ impl Client {
             (8..=49, Some(at)) => self.produce(at).await,
             (50..=53, Some(at)) => self.trim(at),
             (54..=58, Some(at)) => Box::pin(self.clone().read(at)),
-            (59..=79, Some(at)) => {
+            (59..=64, Some(at)) => self.freshen(at),
+            (65..=66, Some(at)) => self.snapshot(at),
+            (67..=79, Some(at)) => {
                 let group = self.random_group();
                 let session = Session { group, generation: -1, ..Session::default() };
                 self.commit(session, at)

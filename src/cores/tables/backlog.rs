@@ -95,6 +95,7 @@ impl Core {
             if !hosted.is_failed() {
                 let route = |id| Route { host, id };
                 look.extend(hosted.log.take_fresh().into_iter().map(route));
+                pressed.extend(hosted.log.wants_room().into_iter().map(route));
             }
         }
         look.extend(&pressed);

@@ -6,7 +6,7 @@
 //!
 //! What an owner has removed between its answer and the reading is planned anew.
 
-use super::keeper::{Begun, Ended, Reason};
+use super::keeper::{Begun, Ended, Reason, Seen};
 use super::lane::IDLE;
 use super::work::{Outcome, Work};
 use crate::catalog::Topic;
@@ -26,7 +26,7 @@ use uuid::Uuid;
 #[derive(Clone, Debug)]
 pub struct ShareAsk {
     pub topic: Arc<Topic>,
-    /// For all partitions of the topic together, about.
+    /// For all partitions of the topic together, about; 0 for no batches at all.
     pub bytes_max: u64,
     /// Somebody waits: what is committed is to reach stable storage soon.
     pub hurry: bool,
@@ -47,7 +47,7 @@ impl Core {
     /// What this core has of a topic; `None` when there is no such topic any more.
     pub(in crate::cores) fn share(&self, ask: &ShareAsk) -> Option<Vec<TableShare>> {
         let partitions = u64::from(ask.topic.partitions().unsigned_abs().max(1));
-        let bytes_max = ask.bytes_max / partitions;
+        let bytes_max = ask.bytes_max.div_ceil(partitions);
         let mut shares = Vec::new();
         for (partition, &log) in (0..).zip(&ask.topic.logs) {
             if self.owner(log) != self.id() {
@@ -61,7 +61,10 @@ impl Core {
                 log.hurry(route.id);
                 self.upkeep.notify();
             }
-            let feed = log.feed(route.id, pending.from, pending.until, bytes_max);
+            let feed = match bytes_max {
+                0 => None,
+                _ => log.feed(route.id, pending.from, pending.until, bytes_max),
+            };
             let (log_start, end) = (offsets.log_start, offsets.last_stable);
             shares.push(TableShare { partition, log_start, end, feed });
         }
@@ -99,7 +102,8 @@ impl Core {
             Ok(shares) => shares,
             Err(_) => return Ended::Outdated(manifest),
         };
-        let ends = shares.iter().map(|share| (share.partition, share.end)).collect();
+        let seen = |share: &TableShare| Seen { log_start: share.log_start, end: share.end };
+        let seen = shares.iter().map(|share| (share.partition, seen(share))).collect();
         let work = self.work(&topic, reason, shares);
         let nice = self.niceness();
         let (disk, before) = (self.disk.clone(), version.number);
@@ -111,7 +115,7 @@ impl Core {
                 if manifest.version().number > before {
                     self.make_table_known(&topic, manifest.version());
                 }
-                Ended::Written { manifest, upkeep_at, ends }
+                Ended::Written { manifest, upkeep_at, seen }
             }
             (manifest, Err(failure)) if failure.is_outdated() => Ended::Outdated(manifest),
             (manifest, outcome) => {
@@ -131,7 +135,12 @@ impl Core {
     ) -> Result<Vec<TableShare>, GateError> {
         let ask = ShareAsk {
             topic: topic.clone(),
-            bytes_max: self.tables.rules.settings.file_bytes_max,
+            bytes_max: match reason {
+                Reason::Upkeep => 0,
+                Reason::Asked | Reason::Room | Reason::Due => {
+                    self.tables.rules.settings.file_bytes_max
+                }
+            },
             hurry: reason == Reason::Asked,
         };
         let mut asked = Vec::new();
