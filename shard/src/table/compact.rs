@@ -167,8 +167,12 @@ impl Compact {
     pub fn run(self, site: &mut Site<'_>) -> Result<Edit, JobError> {
         let mut keys = Keys { partitions: BTreeMap::new(), at: None };
         let mut room = self.buffer_bytes;
-        for (&partition, span) in &self.spans {
-            let mut known = Known { span: *span, last: HashMap::new() };
+        // Those with little that is new first, so that one with much never keeps them waiting.
+        let mut spans: Vec<(i32, Span)> =
+            self.spans.iter().map(|(partition, span)| (*partition, *span)).collect();
+        spans.sort_by_key(|(_, span)| span.end.0 - span.clean_end.0);
+        for (partition, span) in spans {
+            let mut known = Known { span, last: HashMap::new() };
             if span.clean_end < span.end {
                 known.gather(self.pieces_of(partition), &mut room, site)?;
             }
