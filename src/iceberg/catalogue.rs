@@ -71,6 +71,7 @@ impl Catalogue {
 
     /// The metadata of a topic's table with every row that is committed now.
     pub async fn load(self: &Arc<Self>, topic: &Topic) -> Result<Loaded, LoadError> {
+        let asked_ms = now_ms();
         let version = self.tables.freshen(topic.id).await?;
         let slot = self.known().slots.entry(topic.id).or_default().clone();
         self.keep_sweeping();
@@ -86,7 +87,7 @@ impl Catalogue {
                     Table::open(store, topic.id, grace_ms, now_ms)?
                 }
             };
-            let loaded = table.load(&version, now_ms);
+            let loaded = table.load(&version, asked_ms, now_ms);
             *turn = Some(table);
             loaded
         };

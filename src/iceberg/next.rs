@@ -14,6 +14,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use uuid::Uuid;
 
+/// Snapshots are made when a table is loaded, but some readers, DuckDB among them, look for one that
+/// is older than the transaction in which they load it. What is as of a moment may thus have rows of
+/// up to so much later.
+const BACKDATED_MS: i64 = 5_000;
+
 /// The manifests of each snapshot, and the data files in each manifest.
 #[derive(Clone, Default)]
 pub struct Shown {
@@ -102,7 +107,7 @@ impl Next {
         &mut self,
         store: &Store,
         version: &Version,
-        now_ms: i64,
+        asked_ms: i64,
     ) -> Result<(), IcebergError> {
         let newest = self.metadata.current_snapshot();
         let before = newest.map(|newest| positions_of(newest)).unwrap_or_default();
@@ -116,7 +121,7 @@ impl Next {
             if at + 1 < changes.len() {
                 keep_within(&mut covers, &before);
             }
-            self.add(store, change, (version.number, &covers), now_ms)?;
+            self.add(store, change, (version.number, &covers), asked_ms)?;
         }
         Ok(())
     }
@@ -126,12 +131,13 @@ impl Next {
         store: &Store,
         change: &Change,
         (version, covers): (u64, &Positions),
-        now_ms: i64,
+        asked_ms: i64,
     ) -> Result<(), IcebergError> {
         let id = (Uuid::new_v4().as_u64_pair().0 >> 1) as i64;
         let last = self.metadata.current_snapshot();
         // Time travel needs snapshots of one table at times of their own, whatever the clock does.
-        let timestamp_ms = last.map_or(now_ms, |last| now_ms.max(last.timestamp_ms() + 1));
+        let made_ms = asked_ms - BACKDATED_MS;
+        let timestamp_ms = last.map_or(made_ms, |last| made_ms.max(last.timestamp_ms() + 1));
         let listings = last.map(|last| self.shown.listings(last.snapshot_id()));
         let moment = Moment { id, timestamp_ms, version, positions: covers };
         let listings = listings.unwrap_or_default();

@@ -101,14 +101,20 @@ impl Table {
         Ok(table)
     }
 
-    /// The metadata of `version`, or of a newer one that was loaded meanwhile.
-    pub fn load(&mut self, version: &Version, now_ms: i64) -> Result<Loaded, IcebergError> {
+    /// The metadata of `version`, which was asked for at `asked_ms`, or of a newer one that was
+    /// loaded meanwhile.
+    pub fn load(
+        &mut self,
+        version: &Version,
+        asked_ms: i64,
+        now_ms: i64,
+    ) -> Result<Loaded, IcebergError> {
         refuse_untrimmed(version)?;
         let before = self.is_written.then(|| self.location());
         let mut next = Next::new(self.metadata.clone(), self.shown.clone(), before);
         let is_newer = self.version.is_none_or(|newest| newest < version.number);
         if is_newer {
-            next.follow(&self.store, version, now_ms)?;
+            next.follow(&self.store, version, asked_ms)?;
             self.note_files(version, &next.shown, now_ms);
         }
         next.drop_snapshots(&self.expired(&next, now_ms), now_ms)?;

@@ -1,6 +1,6 @@
 //! Tables of real files, loaded as readers do.
 
-mod load;
+mod loads;
 mod rest;
 
 use super::made::MadeTable;
@@ -68,6 +68,11 @@ const NOON: i64 = 1_800_000_000_000;
 fn open(made: &MadeTable, now_ms: i64) -> Table {
     let store = Store::new(Arc::new(RealDisk::default()), &made.dir).expect("a plain path");
     Table::open(store, made.topic, GRACE_MS, now_ms).expect("opened")
+}
+
+/// What a load at this time shows.
+fn load(table: &mut Table, made: &MadeTable, at_ms: i64) -> Loaded {
+    table.load(&made.version(), at_ms, at_ms).expect("loaded")
 }
 
 /// The rows that the newest snapshot says it has, and how many snapshots there are.

@@ -2,8 +2,9 @@
 //! without a broker around them.
 //!
 //! Prints `ready http=ADDRESS`, then takes a command a line and answers `done`:
-//! `append PARTITION[,PARTITION…] COUNT`, `merge`, `compact`, `drop` (the oldest file) and `rows`,
-//! which prints the rows there should be as tests/tables/rows.py has them.
+//! `append PARTITION[,PARTITION…] COUNT`, `merge`, `compact`, `drop` (the oldest file),
+//! `start PARTITION OFFSET`, and `rows`, which prints the rows there should be as
+//! tests/tables/rows.py has them.
 
 #[path = "../../src/iceberg/made.rs"]
 mod made;
@@ -13,7 +14,7 @@ use futures::future::{ready, BoxFuture, FutureExt};
 use made::{record, MadeTable};
 use serde_json::{json, Value};
 use shard::disk::RealDisk;
-use shard::ids::Timestamp;
+use shard::ids::{Offset, Timestamp};
 use shard::table::Version;
 use std::io::BufRead;
 use std::path::Path;
@@ -75,6 +76,10 @@ fn obey(table: &mut MadeTable, command: &str) {
         ["merge"] => table.merge(),
         ["compact"] => table.compact(),
         ["drop"] => table.drop_oldest(),
+        ["start", partition, offset] => {
+            let start = Offset(offset.parse().expect("a number"));
+            table.start_at(partition.parse().expect("a number"), start);
+        }
         ["rows"] => {
             for (partition, offset) in table.rows() {
                 println!("{}", row(partition, offset));

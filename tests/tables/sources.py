@@ -62,11 +62,16 @@ class Live:
     topic = "lava"
     # Everything a Kafka client cannot know: the broker's clock at the append.
     unknown_to_kafka = (5,)
+    settings = ["hot.bytes=0", "hot.ms=0", "table.commit.bytes=64KiB", "table.commit.ms=200ms",
+                "table.file.max.bytes=8MiB", "log.segment.bytes=1MiB",
+                "log.segment.initial.bytes=1MiB", "log.inline.max.bytes=256KiB"]
     changes = [f"{codec} 1500" for codec in ("none", "gzip", "snappy", "lz4", "zstd")]
 
     def __init__(self, binary, directory):
         self.directory, self.sent = directory, 0
         more = ["--http", "127.0.0.1:0", "--pg", "127.0.0.1:0"]
+        for setting in self.settings:
+            more += ["--set", setting]
         self.broker = Broker(binary, os.path.join(directory, "data"), more)
         self.client = None
 

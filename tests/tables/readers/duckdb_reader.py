@@ -5,9 +5,11 @@ import sys
 
 import duckdb
 
-from rows import dump, of_record, serve
+from rows import dump, row, serve
 
-COLUMNS = "kafka_partition, kafka_offset, key, value, headers, timestamp_broker, timestamp_producer"
+# Timestamps as numbers: as objects of Python they would need one more package.
+COLUMNS = ("kafka_partition, kafka_offset, key, value, headers, epoch_us(timestamp_broker), "
+           "epoch_us(timestamp_producer)")
 
 
 def connect():
@@ -16,16 +18,15 @@ def connect():
         package = importlib.import_module(f"duckdb_extension_{name}")
         found = sorted(pathlib.Path(package.__file__).parent.rglob("*.duckdb_extension"))
         connection.load_extension(str(found[0]))
-    connection.execute("SET TimeZone = 'UTC'")
     connection.execute(f"ATTACH 'default' AS basalt (TYPE iceberg, ENDPOINT '{CATALOGUE}', "
                        "AUTHORIZATION_TYPE 'none')")
     return connection
 
 
 def show(connection, query):
-    found = connection.execute(query)
-    names = [column[0] for column in found.description]
-    dump(of_record(dict(zip(names, line))) for line in found.fetchall())
+    for *place, key, value, headers, broker, producer in connection.execute(query).fetchall():
+        headers = [(header["key"], header["value"]) for header in headers]
+        dump([row(*place, key, value, headers, broker, producer)])
 
 
 def name(topic):
@@ -47,9 +48,8 @@ def count(topic):
 
 
 def ends(topic):
-    query = f"SELECT max(kafka_offset), min(kafka_offset), max(timestamp_broker) FROM {name(topic)}"
-    greatest, least, _ = connect().execute(query).fetchone()
-    print(greatest, least)
+    query = f"SELECT max(kafka_offset), min(kafka_offset) FROM {name(topic)}"
+    print(*connect().execute(query).fetchone())
 
 
 def write(topic):

@@ -17,6 +17,8 @@ SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.sql.catalog.basalt": "org.apache.iceberg.spark.SparkCatalog",
     "spark.sql.catalog.basalt.type": "rest",
+    # Otherwise Spark does not look for new rows for 30 s.
+    "spark.sql.catalog.basalt.cache-enabled": "false",
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
 }
 

@@ -48,20 +48,20 @@ fn each_load_shows_the_rows_of_now_and_keeps_those_of_before() {
     let folder = Folder::new();
     let mut made = MadeTable::new(&folder.0);
     let mut table = open(&made, NOON);
-    let loaded = table.load(&made.version(), NOON).expect("loaded");
+    let loaded = load(&mut table, &made, NOON);
     assert!(loaded.metadata.current_snapshot().is_none());
     made.append(&[0, 2], 10);
-    let loaded = table.load(&made.version(), NOON + 1).expect("loaded");
+    let loaded = load(&mut table, &made, NOON + 1);
     check(&made, &loaded, &[("append", 20)]);
-    let again = table.load(&made.version(), NOON + 2).expect("loaded");
+    let again = load(&mut table, &made, NOON + 2);
     assert_eq!(again.location, loaded.location, "nothing new, nothing written");
     made.append(&[0], 5);
     made.append(&[1], 5);
-    let loaded = table.load(&made.version(), NOON + 3).expect("loaded");
+    let loaded = load(&mut table, &made, NOON + 3);
     check(&made, &loaded, &[("append", 20), ("append", 30)]);
     made.merge();
     made.append(&[1], 7);
-    let loaded = table.load(&made.version(), NOON + 4).expect("loaded");
+    let loaded = load(&mut table, &made, NOON + 4);
     let so_far = [("append", 20), ("append", 30), ("replace", 30), ("append", 37)];
     check(&made, &loaded, &so_far);
     let newest = loaded.metadata.current_snapshot().expect("a snapshot");
@@ -69,13 +69,13 @@ fn each_load_shows_the_rows_of_now_and_keeps_those_of_before() {
     let expect = BTreeMap::from([(0, covers(15)), (1, covers(12)), (2, covers(10))]);
     assert_eq!(positions_of(newest), expect);
     made.compact();
-    let loaded = table.load(&made.version(), NOON + 5).expect("loaded");
+    let loaded = load(&mut table, &made, NOON + 5);
     let compacted = made.rows().len() as u64;
     assert!(compacted < 37);
     check(&made, &loaded, &[&so_far[..], &[("overwrite", compacted)]].concat());
     made.append(&[0], 3);
     made.drop_oldest();
-    let loaded = table.load(&made.version(), NOON + 6).expect("loaded");
+    let loaded = load(&mut table, &made, NOON + 6);
     let gone = [("overwrite", compacted), ("delete", 0), ("append", 3)];
     check(&made, &loaded, &[&so_far[..], &gone[..]].concat());
 }
@@ -86,7 +86,7 @@ fn bounds_are_exact_and_given_for_places_and_times_only() {
     let mut made = MadeTable::new(&folder.0);
     made.append(&[3, 5], 40);
     made.compact();
-    let loaded = open(&made, NOON).load(&made.version(), NOON).expect("loaded");
+    let loaded = load(&mut open(&made, NOON), &made, NOON);
     let store = Store::new(Arc::new(RealDisk::default()), &made.dir).expect("a plain path");
     let newest = loaded.metadata.current_snapshot().expect("a snapshot");
     let list = manifest::read_list(&store, newest.manifest_list()).expect("a list");
@@ -119,12 +119,12 @@ fn a_restart_goes_on_where_the_last_run_ended() {
     let mut made = MadeTable::new(&folder.0);
     for round in 0..3 {
         made.append(&[0], 10);
-        open(&made, NOON).load(&made.version(), NOON + round).expect("loaded");
+        load(&mut open(&made, NOON), &made, NOON + round);
     }
-    let loaded = open(&made, NOON).load(&made.version(), NOON + 9).expect("loaded");
+    let loaded = load(&mut open(&made, NOON), &made, NOON + 9);
     check(&made, &loaded, &[("append", 10), ("append", 20), ("append", 30)]);
     made.merge();
-    let loaded = open(&made, NOON).load(&made.version(), NOON + 10).expect("loaded");
+    let loaded = load(&mut open(&made, NOON), &made, NOON + 10);
     check(&made, &loaded, &[("replace", 30)]);
 }
 
@@ -135,16 +135,16 @@ fn what_was_shown_stays_readable_for_the_grace_period() {
     let mut table = open(&made, NOON);
     made.append(&[0], 10);
     let first = made.version();
-    table.load(&first, NOON).expect("loaded");
+    table.load(&first, NOON, NOON).expect("loaded");
     made.merge();
     let minute = 60_000;
-    table.load(&made.version(), NOON + minute).expect("loaded");
+    load(&mut table, &made, NOON + minute);
     let replaced = Arc::downgrade(&first.files()[0]);
     drop(first);
-    let loaded = table.load(&made.version(), NOON + 10 * minute).expect("loaded");
+    let loaded = load(&mut table, &made, NOON + 10 * minute);
     assert_eq!(loaded.metadata.snapshots().len(), 2, "replaced for less than the period");
     let files = metadata_files(&made.dir);
-    let loaded = table.load(&made.version(), NOON + 11 * minute).expect("loaded");
+    let loaded = load(&mut table, &made, NOON + 11 * minute);
     assert_eq!(loaded.metadata.snapshots().len(), 1);
     assert!(table.sweep(NOON + 20 * minute - 1));
     assert!(replaced.upgrade().is_some(), "shown at 10, held until 20");
@@ -156,7 +156,7 @@ fn what_was_shown_stays_readable_for_the_grace_period() {
     assert!(left.len() < files.len() + 1, "{left:?}");
     let lists = left.iter().filter(|name| name.starts_with("snap-")).count();
     assert_eq!(lists, 1, "{left:?}");
-    let loaded = open(&made, NOON).load(&made.version(), NOON + 22 * minute).expect("loaded");
+    let loaded = load(&mut open(&made, NOON), &made, NOON + 22 * minute);
     check(&made, &loaded, &[("replace", 10)]);
 }
 
@@ -166,10 +166,10 @@ fn snapshots_whose_files_nobody_holds_are_not_shown() {
     let mut made = MadeTable::new(&folder.0);
     let mut table = open(&made, NOON);
     made.append(&[0], 10);
-    table.load(&made.version(), NOON).expect("loaded");
+    load(&mut table, &made, NOON);
     made.merge();
     assert!(!table.sweep(NOON + 2 * GRACE_MS), "nobody came back in time");
-    let loaded = table.load(&made.version(), NOON + 2 * GRACE_MS).expect("loaded");
+    let loaded = load(&mut table, &made, NOON + 2 * GRACE_MS);
     assert_eq!(seen(&loaded), (10, 1));
 }
 
@@ -181,7 +181,7 @@ fn many_loads_leave_a_bounded_history_in_few_manifests() {
     let mut loaded = None;
     for round in 1..=130 {
         made.append(&[0], 1);
-        loaded = Some(table.load(&made.version(), NOON + round).expect("loaded"));
+        loaded = Some(load(&mut table, &made, NOON + round));
     }
     let loaded = loaded.expect("loaded");
     assert_eq!(seen(&loaded), (130, 100));
@@ -206,9 +206,9 @@ fn a_clock_that_stands_or_goes_back_does_not_stop_loads() {
     let mut table = open(&made, NOON);
     for now in [NOON, NOON, NOON - 86_400_000] {
         made.append(&[0], 1);
-        table.load(&made.version(), now).expect("loaded");
+        load(&mut table, &made, now);
     }
-    let loaded = table.load(&made.version(), NOON).expect("loaded");
+    let loaded = load(&mut table, &made, NOON);
     assert_eq!(seen(&loaded), (3, 3));
 }
 
@@ -218,14 +218,14 @@ fn damaged_or_moved_metadata_is_made_anew() {
     for kind in [".metadata.json", "snap-", "manifest-"] {
         let mut made = MadeTable::new(&folder.0);
         made.append(&[0], 10);
-        open(&made, NOON).load(&made.version(), NOON).expect("loaded");
+        load(&mut open(&made, NOON), &made, NOON);
         let names = metadata_files(&made.dir);
         let name = names.iter().find(|name| name.contains(kind)).expect("one of each kind");
         let path = made.dir.join("metadata").join(name);
         let whole = fs::read(&path).expect("read");
         fs::write(&path, &whole[..whole.len() / 2]).expect("written");
         made.append(&[0], 1);
-        let loaded = open(&made, NOON).load(&made.version(), NOON + 1).expect("loaded");
+        let loaded = load(&mut open(&made, NOON), &made, NOON + 1);
         assert_eq!(seen(&loaded), (11, 1), "{name} cut");
         assert!(!loaded.location.ends_with(name), "{name} is not used again");
         check(&made, &loaded, &[("append", 11)]);
@@ -236,11 +236,11 @@ fn damaged_or_moved_metadata_is_made_anew() {
         let path = loaded.location.strip_prefix("file://").expect("a location");
         fs::read_to_string(path).expect("read")
     };
-    let loaded = open(&made, NOON).load(&made.version(), NOON).expect("loaded");
+    let loaded = load(&mut open(&made, NOON), &made, NOON);
     let path = loaded.location.strip_prefix("file://").expect("a location").to_string();
     let place = made.dir.to_str().expect("UTF-8").to_string();
     fs::write(&path, text(&loaded).replace(&place, "/elsewhere")).expect("written");
-    let again = open(&made, NOON).load(&made.version(), NOON).expect("loaded");
+    let again = load(&mut open(&made, NOON), &made, NOON);
     assert_ne!(again.location, loaded.location);
     let parsed: TableMetadata = serde_json::from_str(&text(&again)).expect("metadata");
     assert_eq!(parsed.location(), format!("file://{place}"));
@@ -252,7 +252,7 @@ fn rows_below_the_log_start_are_not_shown() {
     let mut made = MadeTable::new(&folder.0);
     made.append(&[0, 1], 10);
     made.start_at(1, Offset(4));
-    let refused = open(&made, NOON).load(&made.version(), NOON).map(|loaded| loaded.location);
+    let refused = open(&made, NOON).load(&made.version(), NOON, NOON).map(|loaded| loaded.location);
     let is_untrimmed =
         matches!(refused, Err(IcebergError::Untrimmed { partition: 1, start: Offset(4) }));
     assert!(is_untrimmed, "{refused:?}");
