@@ -1,7 +1,7 @@
 //! Iceberg: each topic as a table that Spark, Trino, DuckDB, Polars and others read.
 //!
-//! A leaf: it asks for a version of a topic's table through [`Tables`] (`live` in a broker). From the
-//! version it derives Iceberg v2 metadata and answers as a read-only REST catalogue:
+//! A leaf: it asks for a version of a topic's table through [`Tables`] (`live` in a broker), derives
+//! Iceberg v2 metadata from it and answers as a read-only REST catalogue:
 //!
 //! `rest` (HTTP) → `catalogue` (one load at a time per table) → `table` (snapshots brought up to a
 //! version) → `next` (the metadata to come) → `change` (what happened), `snapshot` (written down),
