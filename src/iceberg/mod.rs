@@ -12,8 +12,8 @@
 //! Gaps: readers need the broker's file system (`file://` locations); one view is one catalogue;
 //! a restart ends time travel to snapshots whose files were replaced; Iceberg's snapshots are made
 //! when somebody loads the table, so there is none for times when nobody did, and are dated a few
-//! seconds back (`next`); whoever may write to the data directory can leave files of a refused write
-//! in it, as pyiceberg does.
+//! seconds back (`next`); whoever may write to the data directory can leave files of a refused
+//! write in it, as pyiceberg does.
 
 mod catalogue;
 mod change;
