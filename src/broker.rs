@@ -364,13 +364,17 @@ impl Services {
 
     /// Lets in those who ask the cores, which are up.
     fn open(&self, config: &Config, disk: &Arc<dyn Disk>, gate: Gate) -> Result<(), ServeError> {
-        let mut routers = Vec::new();
         #[cfg(feature = "iceberg")]
-        routers.push(crate::iceberg::of_broker(config, disk.clone(), gate.clone()));
+        let tables = Some(crate::iceberg::of_broker(config, disk.clone(), gate.clone()));
+        #[cfg(not(feature = "iceberg"))]
+        let tables = None;
         #[cfg(feature = "sql")]
-        routers.push(self.open_queries(config, disk.clone(), gate.clone())?);
+        let queries = Some(self.open_queries(config, disk.clone(), gate.clone())?);
+        #[cfg(not(feature = "sql"))]
+        let queries = None;
+        drop(gate);
         if let Some(http) = &self.http {
-            http.open(routers);
+            http.open([tables, queries].into_iter().flatten());
         }
         Ok(())
     }

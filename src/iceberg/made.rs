@@ -72,7 +72,7 @@ impl MadeTable {
         MadeTable {
             topic,
             dir: tables.join(topic.to_string()),
-            disk: RealDisk::default(),
+            disk: RealDisk,
             files: Vec::new(),
             starts: BTreeMap::new(),
             number: 0,

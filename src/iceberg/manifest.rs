@@ -107,10 +107,11 @@ impl Draft {
         let snapshot = entry.snapshot_id.unwrap_or(0);
         let file = entry.data_file;
         let writer = &mut self.writer;
-        Ok(match is_removed {
-            true => writer.add_delete_file(file, sequence, file_sequence)?,
-            false => writer.add_existing_file(file, snapshot, sequence, file_sequence)?,
-        })
+        let added = match is_removed {
+            true => writer.add_delete_file(file, sequence, file_sequence),
+            false => writer.add_existing_file(file, snapshot, sequence, file_sequence),
+        };
+        Ok(added?)
     }
 
     /// Publishes the manifest and tells what a list says of it.

@@ -14,9 +14,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// Snapshots are made when a table is loaded, but some readers, DuckDB among them, look for one that
-/// is older than the transaction in which they load it. What is as of a moment may thus have rows of
-/// up to so much later.
+/// Snapshots are made when a table is loaded, but some readers, DuckDB among them, look for one
+/// that is older than the transaction in which they load it. What is as of a moment may thus have
+/// rows of up to so much later.
 const BACKDATED_MS: i64 = 5_000;
 
 /// The manifests of each snapshot, and the data files in each manifest.

@@ -176,7 +176,7 @@ async fn tables(
     let size = asked.page_size.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
     let rest = names.iter().skip(names.partition_point(|name| **name <= *token));
     let page: Vec<&Arc<str>> = rest.take(size + 1).collect();
-    let next = if page.len() > size { page.iter().take(size).last() } else { None };
+    let next = if page.len() > size { page.get(size - 1) } else { None };
     let shown: Vec<Value> = page.iter().take(size).map(|name| identifier(name)).collect();
     Ok(Json(json!({"identifiers": shown, "next-page-token": next.map(|name| &***name)})))
 }

@@ -1,8 +1,8 @@
 //! One snapshot: a change of the table written down as manifests, a list and a summary.
 //!
 //! A change adds a manifest of its own for the files it adds. Manifests that list a file it removes
-//! are written anew without it (the entry stays for one snapshot, marked as deleted); when they have
-//! become many, the small ones are put together, so that planning a scan stays a few reads.
+//! are written anew without it (the entry stays for one snapshot, marked as deleted); when they
+//! have become many, the small ones are put together, so that planning a scan stays a few reads.
 //!
 //! The summary says, besides Iceberg's own counts, of which version of the table the snapshot is
 //! (`basalt.version`) and which offsets of each partition it covers

@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn names_and_locations_lead_to_each_other() {
-        let store = Store::new(Arc::new(RealDisk::default()), Path::new("/d/tables/t"));
+        let store = Store::new(Arc::new(RealDisk), Path::new("/d/tables/t"));
         let store = store.expect("a path of UTF-8");
         let file = FileId(0xab);
         let location = store.data_location(file);

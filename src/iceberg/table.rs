@@ -10,10 +10,10 @@
 //! when there are too many, and at once when nothing keeps its files: holds end with the process,
 //! so a restart ends the snapshots that need replaced files.
 //!
-//! Worked example, grace 10 min: a load at 12:00 shows snapshot 1 (files a, b). At 12:05 a and b are
-//! merged into ab; a load at 12:06 adds snapshot 2 (ab) and notes that a and b are replaced. Loads
-//! until 12:16 show both, each holding a and b for another 10 min; from then on only snapshot 2 is
-//! shown, and a and b are let go 10 min after the last load that showed them.
+//! Worked example, grace 10 min: a load at 12:00 shows snapshot 1 (files a, b). At 12:05 a and b
+//! are merged into ab; a load at 12:06 adds snapshot 2 (ab) and notes that a and b are replaced.
+//! Loads until 12:16 show both, each holding a and b for another 10 min; from then on only snapshot
+//! 2 is shown, and a and b are let go 10 min after the last load that showed them.
 //!
 //! Nothing of a table changes in memory until its metadata is published.
 

@@ -66,7 +66,7 @@ const GRACE_MS: i64 = 600_000;
 const NOON: i64 = 1_800_000_000_000;
 
 fn open(made: &MadeTable, now_ms: i64) -> Table {
-    let store = Store::new(Arc::new(RealDisk::default()), &made.dir).expect("a plain path");
+    let store = Store::new(Arc::new(RealDisk), &made.dir).expect("a plain path");
     Table::open(store, made.topic, GRACE_MS, now_ms).expect("opened")
 }
 

@@ -93,7 +93,7 @@ fn main() {
     let dir = std::env::args().nth(1).expect("a directory");
     let tables = Arc::new(One(Mutex::new(MadeTable::new(Path::new(&dir)))));
     let settings = Settings { reader_grace_ms: 600_000 };
-    let catalogue = Catalogue::new(tables.clone(), Arc::new(RealDisk::default()), settings);
+    let catalogue = Catalogue::new(tables.clone(), Arc::new(RealDisk), settings);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let listening = tokio::net::TcpListener::bind("127.0.0.1:0");
     let listener = runtime.block_on(listening).expect("a port");

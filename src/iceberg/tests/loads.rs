@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// Each snapshot's files from its list, oldest first: operation, rows.
 fn history(made: &MadeTable, loaded: &Loaded) -> Vec<(String, u64)> {
-    let store = Store::new(Arc::new(RealDisk::default()), &made.dir).expect("a plain path");
+    let store = Store::new(Arc::new(RealDisk), &made.dir).expect("a plain path");
     let mut snapshots: Vec<_> = loaded.metadata.snapshots().collect();
     snapshots.sort_by_key(|snapshot| snapshot.sequence_number());
     let rows = |location: &str| {
@@ -87,7 +87,7 @@ fn bounds_are_exact_and_given_for_places_and_times_only() {
     made.append(&[3, 5], 40);
     made.compact();
     let loaded = load(&mut open(&made, NOON), &made, NOON);
-    let store = Store::new(Arc::new(RealDisk::default()), &made.dir).expect("a plain path");
+    let store = Store::new(Arc::new(RealDisk), &made.dir).expect("a plain path");
     let newest = loaded.metadata.current_snapshot().expect("a snapshot");
     let list = manifest::read_list(&store, newest.manifest_list()).expect("a list");
     let entries = manifest::read(&store, &list[0]).expect("a manifest").all;
@@ -186,7 +186,7 @@ fn many_loads_leave_a_bounded_history_in_few_manifests() {
     let loaded = loaded.expect("loaded");
     assert_eq!(seen(&loaded), (130, 100));
     let newest = loaded.metadata.current_snapshot().expect("a snapshot");
-    let store = Store::new(Arc::new(RealDisk::default()), &made.dir).expect("a plain path");
+    let store = Store::new(Arc::new(RealDisk), &made.dir).expect("a plain path");
     let list = manifest::read_list(&store, newest.manifest_list()).expect("a list");
     assert!(list.len() <= 16, "{} manifests", list.len());
     assert_eq!(history(&made, &loaded).len(), 100);

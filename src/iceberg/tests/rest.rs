@@ -19,7 +19,7 @@ impl Served {
     fn new() -> Served {
         let tables = Arc::new(MadeTables::default());
         let settings = Settings { reader_grace_ms: 60_000 };
-        let catalogue = Catalogue::new(tables.clone(), Arc::new(RealDisk::default()), settings);
+        let catalogue = Catalogue::new(tables.clone(), Arc::new(RealDisk), settings);
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
         let listening = tokio::net::TcpListener::bind("127.0.0.1:0");

@@ -71,7 +71,7 @@ mod tests {
         let mut pages = Pages::default();
         pages.insert_range(0, 5 * PAGE_BYTES);
         assert_eq!(pages.take_range(PAGE_BYTES + 1, 2 * PAGE_BYTES + 1), [1, 2]);
-        assert_eq!(pages.take_range(9, 9), []);
+        assert!(pages.take_range(9, 9).is_empty());
         assert_eq!(pages.len(), 3);
     }
 }
