@@ -204,6 +204,8 @@ impl Keeper {
             let _ = reply.send(Ok(kept.version.clone()));
             return;
         }
+        // Whoever asks is told soon, however long it was to rest after failures.
+        kept.retry_ms = kept.retry_ms.min(now_ms + RETRY_MIN_MS);
         let deadline_ms = now_ms + PATIENCE_MS;
         kept.askers.push(Asker { reply, deadline_ms, is_heard: false, target: None });
     }
@@ -464,6 +466,23 @@ mod tests {
         assert!(next(&mut keeper, at).is_some());
         keeper.ended(topic.id, written(&topic, 5), now(at));
         assert_eq!(keeper.failures, 45, "nothing was written of what waits");
+    }
+
+    #[test]
+    fn an_asker_does_not_wait_as_long_as_a_failing_table_rests() {
+        let (mut keeper, topic) = (Keeper::default(), topic(1));
+        keeper.hear(&topic, news(&topic, 5, 1_000, 0), Timestamp(0));
+        for at in [0, 10_000, 20_000, 30_000] {
+            assert!(next(&mut keeper, at).is_some());
+            keeper.ended(topic.id, Ended::Failed(None), now(at));
+        }
+        assert_eq!(next(&mut keeper, 31_500), None, "it rests for 8 s");
+        let (reply, mut answer) = oneshot::channel();
+        keeper.ask(&topic, reply, (now(31_500), 0));
+        assert_eq!(next(&mut keeper, 32_500), Some((1, Reason::Asked)));
+        keeper.ended(topic.id, Ended::Failed(None), now(32_500));
+        let told = answer.try_recv().expect("answered").map(|answer| answer.err());
+        assert_eq!(told, Some(Some(GateError::NotWritten)));
     }
 
     #[test]
