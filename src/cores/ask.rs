@@ -107,7 +107,7 @@ pub enum Ask {
     /// From the keeper of a table: what of it could be written into files now.
     Share {
         ask: ShareAsk,
-        reply: Sender<Option<Vec<TableShare>>>,
+        reply: Sender<Result<Vec<TableShare>, GateError>>,
     },
     /// To the keeper of tables: what waits for them on another core.
     News {

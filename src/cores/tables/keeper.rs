@@ -21,6 +21,8 @@ use uuid::Uuid;
 
 const RETRY_MIN_MS: u64 = 1_000;
 const RETRY_MAX_MS: u64 = 300_000;
+/// How long an asker waits for what does not reach stable storage, or cannot be planned.
+const PATIENCE_MS: u64 = 10_000;
 /// Between two rounds when the first could not do what was asked for.
 pub const PAUSE_MS: u64 = 20;
 
@@ -41,6 +43,8 @@ pub enum Reason {
 #[derive(Debug)]
 struct Asker {
     reply: oneshot::Sender<Result<Arc<Version>, GateError>>,
+    /// When this is given up. ms of the monotonic clock.
+    deadline_ms: u64,
     /// A round has begun since.
     is_heard: bool,
     /// How far each partition is to be in files; `None` until that round's owners have said.
@@ -200,7 +204,10 @@ impl Keeper {
             let _ = reply.send(Ok(kept.version.clone()));
             return;
         }
-        kept.askers.push(Asker { reply, is_heard: false, target: None });
+        // Whoever asks is told soon, however long it was to rest after failures.
+        kept.retry_ms = kept.retry_ms.min(now_ms + RETRY_MIN_MS);
+        let deadline_ms = now_ms + PATIENCE_MS;
+        kept.askers.push(Asker { reply, deadline_ms, is_heard: false, target: None });
     }
 
     /// The topic is gone.
@@ -263,6 +270,7 @@ impl Keeper {
             Ended::Outdated(manifest) => {
                 kept.manifest = manifest;
                 kept.retry_ms = now_ms + PAUSE_MS;
+                kept.give_up(now_ms);
             }
             Ended::Failed(manifest) => {
                 kept.manifest = manifest;
@@ -322,6 +330,14 @@ impl Kept {
         }
     }
 
+    /// Tells those who have waited for too long.
+    fn give_up(&mut self, now_ms: u64) {
+        for asker in self.askers.extract_if(.., |asker| asker.deadline_ms <= now_ms) {
+            // One that is gone needs no answer.
+            let _ = asker.reply.send(Err(GateError::NotWritten));
+        }
+    }
+
     /// Looks at what a round has written, and answers those who have waited for no more than that.
     fn written(&mut self, seen: &BTreeMap<i32, Seen>, now_ms: u64) {
         self.wants_room = false;
@@ -345,7 +361,9 @@ impl Kept {
         };
         let askers = std::mem::take(&mut self.askers);
         let (there, wait): (Vec<Asker>, Vec<Asker>) = askers.into_iter().partition(is_there);
+        let version = version.clone();
         self.askers = wait;
+        self.give_up(now_ms);
         if !there.is_empty() {
             self.asked_ms = Some(now_ms);
         } else if !self.askers.is_empty() {
@@ -448,6 +466,23 @@ mod tests {
         assert!(next(&mut keeper, at).is_some());
         keeper.ended(topic.id, written(&topic, 5), now(at));
         assert_eq!(keeper.failures, 45, "nothing was written of what waits");
+    }
+
+    #[test]
+    fn an_asker_does_not_wait_as_long_as_a_failing_table_rests() {
+        let (mut keeper, topic) = (Keeper::default(), topic(1));
+        keeper.hear(&topic, news(&topic, 5, 1_000, 0), Timestamp(0));
+        for at in [0, 10_000, 20_000, 30_000] {
+            assert!(next(&mut keeper, at).is_some());
+            keeper.ended(topic.id, Ended::Failed(None), now(at));
+        }
+        assert_eq!(next(&mut keeper, 31_500), None, "it rests for 8 s");
+        let (reply, mut answer) = oneshot::channel();
+        keeper.ask(&topic, reply, (now(31_500), 0));
+        assert_eq!(next(&mut keeper, 32_500), Some((1, Reason::Asked)));
+        keeper.ended(topic.id, Ended::Failed(None), now(32_500));
+        let told = answer.try_recv().expect("answered").map(|answer| answer.err());
+        assert_eq!(told, Some(Some(GateError::NotWritten)));
     }
 
     #[test]

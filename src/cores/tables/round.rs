@@ -44,8 +44,9 @@ pub struct TableShare {
 }
 
 impl Core {
-    /// What this core has of a topic; `None` when there is no such topic any more.
-    pub(in crate::cores) fn share(&self, ask: &ShareAsk) -> Option<Vec<TableShare>> {
+    /// What this core has of a topic. Of a log that has failed there is nothing, which is an answer
+    /// only to those who do not wait for all of it.
+    pub(in crate::cores) fn share(&self, ask: &ShareAsk) -> Result<Vec<TableShare>, GateError> {
         let partitions = u64::from(ask.topic.partitions().unsigned_abs().max(1));
         let bytes_max = ask.bytes_max.div_ceil(partitions);
         let mut shares = Vec::new();
@@ -54,9 +55,17 @@ impl Core {
                 continue;
             }
             let at = PartitionAt { log, key: ask.topic.key(partition) };
-            let route = self.route(at)?;
-            let log = &mut self.hosts.get(route.host)?.borrow_mut().log;
-            let (pending, offsets) = (log.pending(route.id)?, log.offsets(route.id)?);
+            let route = self.route(at).ok_or(GateError::Unknown)?;
+            let mut host = self.hosts[route.host].borrow_mut();
+            if host.is_failed() {
+                match ask.hurry {
+                    true => return Err(GateError::NotWritten),
+                    false => continue,
+                }
+            }
+            let log = &mut host.log;
+            let pending = log.pending(route.id).ok_or(GateError::Unknown)?;
+            let offsets = log.offsets(route.id).ok_or(GateError::Unknown)?;
             if ask.hurry && pending.until < offsets.last_stable {
                 log.hurry(route.id);
                 self.upkeep.notify();
@@ -68,7 +77,7 @@ impl Core {
             let (log_start, end) = (offsets.log_start, offsets.last_stable);
             shares.push(TableShare { partition, log_start, end, feed });
         }
-        Some(shares)
+        Ok(shares)
     }
 
     /// Begins rounds as long as there are slots for them and tables that need one.
@@ -100,6 +109,7 @@ impl Core {
         let Begun { topic, version, manifest, reason } = begun;
         let shares = match self.gather(&topic, reason).await {
             Ok(shares) => shares,
+            Err(GateError::NotWritten) => return Ended::Failed(manifest),
             Err(_) => return Ended::Outdated(manifest),
         };
         let seen = |share: &TableShare| Seen { log_start: share.log_start, end: share.end };
@@ -149,10 +159,10 @@ impl Core {
             self.send(core, Ask::Share { ask: ask.clone(), reply });
             asked.push(answer);
         }
-        let mut shares = self.share(&ask).ok_or(GateError::Unknown)?;
+        let mut shares = self.share(&ask)?;
         for answer in asked {
             let share = answer.await.map_err(|oneshot::Canceled| GateError::Stopping)?;
-            shares.extend(share.ok_or(GateError::Unknown)?);
+            shares.extend(share?);
         }
         shares.sort_unstable_by_key(|share| share.partition);
         Ok(shares)
