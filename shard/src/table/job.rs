@@ -1,8 +1,8 @@
 //! What the jobs of a table share: where they work, and how they fail.
 //!
 //! A job runs on a worker, blocks, holds what it needs and never touches a manifest: it ends in an
-//! edit, which whoever keeps the table commits. Files of a job that fails, or whose edit is
-//! refused, are orphans: the job removes those it knows of, the next open of the manifest the rest.
+//! edit, which whoever keeps the table commits. Files of a job that fails go with it, those of an
+//! edit that is refused with that; what cannot be removed goes at the next open of the manifest.
 //!
 //! The library that reads Parquet may panic on what no checksum of ours let through; a job holds
 //! nothing that a panic leaves half done, so a runner may catch it and report the job as failed.
@@ -73,15 +73,42 @@ impl Site<'_> {
             false => Ok(()),
         }
     }
+}
 
-    /// Removes the files of a job that failed.
-    pub(super) fn discard(&self, files: &[FileFacts]) {
-        for file in files {
-            let path = file_path(self.dir, file.id);
-            if let Err(error) = self.disk.remove(&path) {
-                let path = path.display().to_string();
-                tracing::debug!(path, %error, "a table file nobody needs stays until the next start");
-            }
+/// The files of a job that has not ended: removed with it if it fails or panics.
+pub(super) struct Written<'a> {
+    disk: &'a dyn Disk,
+    dir: &'a Path,
+    files: Vec<FileFacts>,
+}
+
+impl<'a> Written<'a> {
+    pub fn new(site: &Site<'a>) -> Written<'a> {
+        Written { disk: site.disk, dir: site.dir, files: Vec::new() }
+    }
+
+    pub fn extend(&mut self, files: impl IntoIterator<Item = FileFacts>) {
+        self.files.extend(files);
+    }
+
+    /// The job has ended.
+    pub fn into_files(mut self) -> Vec<FileFacts> {
+        std::mem::take(&mut self.files)
+    }
+}
+
+impl Drop for Written<'_> {
+    fn drop(&mut self) {
+        discard(self.disk, self.dir, self.files.iter().map(|file| file.id));
+    }
+}
+
+/// Removes files that nothing names and nobody reads; those that cannot be go at the next open.
+pub(super) fn discard(disk: &dyn Disk, dir: &Path, files: impl Iterator<Item = FileId>) {
+    for path in files.map(|id| file_path(dir, id)) {
+        if let Err(error) = disk.remove(&path) {
+            let path = path.display().to_string();
+            tracing::debug!(path, %error, "a table file nobody needs stays until the next open");
         }
     }
 }

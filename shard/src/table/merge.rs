@@ -5,7 +5,7 @@
 //! starts (Iceberg). Both are planned from a version and leave an edit that fits any later one, or
 //! is refused by the manifest.
 
-use super::job::{JobError, Piece, Site};
+use super::job::{JobError, Piece, Site, Written};
 use super::manifest::Edit;
 use super::plan::{small_neighbours, TableSettings};
 use super::rewrite::{rewrite, All};
@@ -67,18 +67,14 @@ pub fn trim_due(version: &Version, starts: &LogStarts) -> Option<Rewrite> {
 impl Rewrite {
     /// Does the work. Blocks.
     pub fn run(self, site: &mut Site<'_>) -> Result<Edit, JobError> {
-        let mut edit = Edit { starts: self.starts, now: site.now, ..Edit::default() };
+        let mut remove = Vec::new();
+        let mut add = Written::new(site);
         for group in self.groups {
-            match rewrite(site, &group.pieces, u64::MAX, &mut All) {
-                Ok(files) => edit.add.extend(files),
-                Err(error) => {
-                    site.discard(&edit.add);
-                    return Err(error);
-                }
-            }
-            edit.remove.extend(group.replaces);
+            add.extend(rewrite(site, &group.pieces, u64::MAX, &mut All)?);
+            remove.extend(group.replaces);
         }
-        Ok(edit)
+        let (add, starts, now) = (add.into_files(), self.starts, site.now);
+        Ok(Edit { add, remove, starts, now, ..Edit::default() })
     }
 
     /// How many files it takes away.

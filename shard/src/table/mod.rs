@@ -40,7 +40,7 @@ pub use error::{Damage, TableError};
 pub use job::{JobError, Site};
 pub use manifest::{Damage as ManifestDamage, Edit, Expired, Manifest, ManifestError};
 pub use merge::{trim_due, LogStarts, Rewrite};
-pub use plan::{columnarise_due, retention, Due, Kept, Pending, TableSettings};
+pub use plan::{columnarise_due, Due, Pending, TableSettings};
 pub use store::{list_tables, remove_table, table_dir, StoreError};
 pub use upkeep::{unlink, upkeep_due, Upkeep};
 pub use version::{file_path, Compacted, FileFacts, FileId, Part, PartAt, TableFile, Version};

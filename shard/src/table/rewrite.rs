@@ -8,7 +8,7 @@
 //! one part 0/0..90: every offset stays covered, whether or not it has a row.
 
 use super::file::{Covered, FileWriter};
-use super::job::{JobError, Piece, Readers, Site};
+use super::job::{JobError, Piece, Readers, Site, Written};
 use super::schema::column;
 use super::version::FileFacts;
 use crate::ids::{Offset, Timestamp};
@@ -47,22 +47,16 @@ pub(super) fn rewrite(
     // The order of files by age stays that of their rows.
     let created = pieces.iter().map(|piece| piece.at.file.facts.created).max();
     let created = created.unwrap_or(site.now);
-    let mut out = Output { created, bytes_max, current: None, done: Vec::new() };
-    let written = out.write(site, pieces, sieve);
-    match written {
-        Ok(()) => Ok(out.done),
-        Err(error) => {
-            site.discard(&out.done);
-            Err(error)
-        }
-    }
+    let mut out = Output { created, bytes_max, current: None, done: Written::new(site) };
+    out.write(site, pieces, sieve)?;
+    Ok(out.done.into_files())
 }
 
 struct Output<'a> {
     created: Timestamp,
     bytes_max: u64,
     current: Option<Current<'a>>,
-    done: Vec<FileFacts>,
+    done: Written<'a>,
 }
 
 /// The file being written.
@@ -167,7 +161,7 @@ impl<'a> Output<'a> {
         let Some(mut current) = self.current.take() else { return Ok(()) };
         // A file that was full before the first row of a partition stands for none of it.
         current.covered.retain(|covered| covered.first < covered.end);
-        self.done.push(current.writer.finish(&current.covered)?);
+        self.done.extend([current.writer.finish(&current.covered)?]);
         Ok(())
     }
 }

@@ -80,17 +80,25 @@ impl Work {
         disk: &dyn Disk,
         manifest: Option<Manifest>,
     ) -> (Option<Manifest>, Result<Outcome, WorkFailure>) {
-        let manifest = match manifest {
-            Some(manifest) if manifest.is_unsure() => manifest.reopen(disk),
-            Some(manifest) => Ok((manifest, Arc::default())),
-            None => Manifest::open(disk, &self.dir, self.topic.id),
+        let opened = match manifest {
+            Some(manifest) => Ok(manifest),
+            None => Manifest::open(disk, &self.dir, self.topic.id).map(|(manifest, _)| manifest),
         };
-        let mut manifest = match manifest {
-            Ok((manifest, _)) => manifest,
+        let mut manifest = match opened {
+            Ok(manifest) => manifest,
             Err(error) => return (None, Err(error.into())),
         };
+        if manifest.is_unsure() {
+            if let Err(error) = manifest.reopen(disk) {
+                return (Some(manifest), Err(error.into()));
+            }
+        }
         let work = AssertUnwindSafe(|| self.with(disk, &mut manifest));
         let outcome = catch_unwind(work).unwrap_or(Err(WorkFailure::Panicked));
+        if let Err(WorkFailure::Job(error)) = &outcome {
+            // What is damaged is not planned with again, and stops nothing else.
+            manifest.note_damage(error);
+        }
         (Some(manifest), outcome)
     }
 

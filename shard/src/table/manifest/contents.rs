@@ -36,6 +36,11 @@ impl Change {
 }
 
 impl Contents {
+    /// Whether a file is, or was, of the table.
+    pub fn has(&self, file: FileId) -> bool {
+        self.files.contains_key(&file) || self.removed.contains_key(&file)
+    }
+
     pub fn apply(&mut self, dir: &Path, change: &Change) {
         for facts in &change.files {
             let file = TableFile { path: file_path(dir, facts.id), facts: facts.clone() };

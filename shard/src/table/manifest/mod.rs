@@ -19,7 +19,7 @@ mod tests;
 
 pub use format::Damage;
 
-use super::job::JobError;
+use super::job::{discard, JobError};
 use super::version::{FileFacts, FileId, Part, TableFile, Version};
 use super::TableError;
 use crate::disk::Disk;
@@ -86,7 +86,8 @@ pub struct Manifest {
     version: Arc<Version>,
     log: Deltas,
     has_dir: bool,
-    is_unsure: bool,
+    /// The files of a commit that failed half way.
+    unsure: Option<Vec<FileId>>,
 }
 
 impl Manifest {
@@ -106,7 +107,10 @@ impl Manifest {
     /// Looks at the disk again after a commit has failed; needed until it succeeds. Files that
     /// work under way has finished and not yet handed over stay.
     pub fn reopen(&mut self, disk: &dyn Disk) -> Result<Arc<Version>, ManifestError> {
-        *self = Manifest::load(disk, &self.dir, self.topic, self.contents.clone())?;
+        let known = self.contents.clone();
+        let unsure = self.unsure.clone().unwrap_or_default();
+        *self = Manifest::load(disk, &self.dir, self.topic, known)?;
+        self.discard(disk, unsure);
         Ok(self.version.clone())
     }
 
@@ -132,33 +136,50 @@ impl Manifest {
 
     /// Whether `reopen` is due.
     pub fn is_unsure(&self) -> bool {
-        self.is_unsure
+        self.unsure.is_some()
     }
 
     /// Makes a change durable and returns what it makes of the table; an edit without effect
     /// returns the version in force. Blocks.
     ///
     /// # Errors
-    /// After `Write`, as after `Unsure`, the files of the edit must stay: it may yet turn out to be
-    /// in force. After any other, nothing has happened.
+    /// After `Write` it may yet turn out to be in force: its files are not to be touched before
+    /// `reopen` has looked, which removes them if it is not. After any other but `Unsure` nothing
+    /// has happened, and its files are removed.
     pub fn commit(&mut self, disk: &dyn Disk, edit: Edit) -> Result<Arc<Version>, ManifestError> {
-        if self.is_unsure {
+        if self.is_unsure() {
             return Err(ManifestError::Unsure);
         }
-        let change = self.plan(edit)?;
+        let added: Vec<FileId> = edit.add.iter().map(|file| file.id).collect();
+        let planned = self.plan(edit).and_then(|change| {
+            let mut contents = self.contents.clone();
+            contents.apply(&self.dir, &change);
+            let version = contents.version(change.number, self.topic);
+            let version = version.map_err(|partition| ManifestError::Hole { partition })?;
+            self.check(&version)?;
+            Ok((change, contents, version))
+        });
+        let (change, contents, version) = match planned {
+            Ok(planned) => planned,
+            Err(refusal) => {
+                self.discard(disk, added);
+                return Err(refusal);
+            }
+        };
         if change.is_empty() {
             return Ok(self.version.clone());
         }
-        let mut contents = self.contents.clone();
-        contents.apply(&self.dir, &change);
-        let version = contents.version(change.number, self.topic);
-        let version = version.map_err(|partition| ManifestError::Hole { partition })?;
-        self.check(&version)?;
         self.publish(disk, change, &contents)?;
         self.contents = contents;
         self.version = Arc::new(version);
         self.log.remove_stale(disk, &self.dir);
         Ok(self.version.clone())
+    }
+
+    /// Removes files that came to nothing; not one that is of the table.
+    fn discard(&self, disk: &dyn Disk, mut files: Vec<FileId>) {
+        files.retain(|file| !self.contents.has(*file));
+        discard(disk, &self.dir, files.into_iter());
     }
 
     /// Files that may be unlinked: removed at least `grace_ms` ago and held by nobody.
@@ -199,7 +220,7 @@ impl Manifest {
         };
         edit.starts.iter().for_each(|&(partition, start)| note(partition, start));
         for file in &edit.add {
-            if contents.files.contains_key(&file.id) || contents.removed.contains_key(&file.id) {
+            if contents.has(file.id) {
                 return Err(ManifestError::Twice(file.id));
             }
             let is_ordered = file.parts.is_sorted_by(|one, next| one.partition < next.partition);
@@ -264,6 +285,7 @@ impl Manifest {
     ) -> Result<(), ManifestError> {
         let manifest = manifest_dir(&self.dir);
         let write = |path: &Path, source| ManifestError::Write { path: path.to_path_buf(), source };
+        self.unsure = Some(change.files.iter().map(|file| file.id).collect());
         if !self.has_dir {
             disk.create_dir(&manifest).map_err(|error| write(&manifest, error))?;
             self.has_dir = true;
@@ -274,9 +296,8 @@ impl Manifest {
         };
         let (name, bytes) = (change.name(), change.encode());
         let path = manifest.join(name.to_string());
-        self.is_unsure = true;
         disk.publish(&path, &bytes).map_err(|error| write(&path, error))?;
-        self.is_unsure = false;
+        self.unsure = None;
         self.log.wrote(name, bytes.len() as u64);
         Ok(())
     }
@@ -328,7 +349,7 @@ impl Manifest {
             disk.sync_dir(&manifest).map_err(|error| read(&manifest, error))?;
         }
         let dir = dir.to_path_buf();
-        Ok(Manifest { dir, topic, contents, version, log, has_dir, is_unsure: false })
+        Ok(Manifest { dir, topic, contents, version, log, has_dir, unsure: None })
     }
 
     /// Removes what a crash left, and says what is missing.

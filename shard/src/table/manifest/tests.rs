@@ -105,6 +105,7 @@ fn edits_that_would_lose_or_double_rows_are_refused() {
     assert!(matches!(twice, Err(ManifestError::Twice(FileId(1)))));
     let unordered = manifest.commit(&disk, add(&disk, 6, vec![part(3, 0, 1), part(1, 0, 1)]));
     assert!(matches!(unordered, Err(ManifestError::Senseless(FileId(6)))));
+    assert_eq!(data_files(&disk).len(), 1, "files that were refused are gone");
     assert_eq!(**open(&disk).version(), *version);
 }
 
@@ -163,13 +164,13 @@ fn holders_stay_counted_when_the_disk_is_looked_at_again() {
     assert_eq!(manifest.expired(Timestamp(9), 0), []);
     drop(held);
     assert_eq!(manifest.expired(Timestamp(9), 0).len(), 1);
-    disk.inject(Fault::Fail { op: Op::Rename, after: 0, errno: 5 });
     let lost = add(&disk, 4, vec![part(0, 100, 101)]);
     disk.inject(Fault::Fail { op: Op::Rename, after: 0, errno: 5 });
     assert!(manifest.commit(&disk, lost).is_err());
     disk.inject(Fault::Fail { op: Op::List, after: 0, errno: 5 });
     assert!(manifest.reopen(&disk).is_err() && manifest.is_unsure());
     assert_eq!(ids(&manifest.reopen(&disk).unwrap()), [2], "the rename had not happened");
+    assert_eq!(data_files(&disk).len(), 2, "and its file is gone");
     manifest.commit(&disk, add(&disk, 3, vec![part(0, 100, 101)])).unwrap();
 }
 

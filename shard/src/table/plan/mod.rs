@@ -4,9 +4,6 @@
 //! (`columnarise`, `merge`, `compact`) that a worker runs and an edit of the manifest ends.
 
 mod neighbours;
-mod retention;
-
-pub use retention::{retention, Kept};
 
 pub(super) use neighbours::{before, small_neighbours};
 
