@@ -13,6 +13,7 @@ use crate::BenchError;
 use shard::disk::{Disk, RealDisk};
 use shard::ids::Offset;
 use shard::table::file::{Covered, FileWriter};
+use shard::table::memory::keep_buffers;
 use shard::table::rows::RowsBuilder;
 use shard::table::{file_path, FileFacts, FileId, TableFile};
 use std::path::Path;
@@ -24,6 +25,7 @@ const SHARE: Bar = Bar::AtMost(0.25);
 
 pub fn run(dir: &Path, bytes: u64) -> Result<Report, BenchError> {
     let mut report = Report::new("columnarise: JSON of 300 bytes, batches of 64 KiB".to_string());
+    keep_buffers();
     let events = Events::new(bytes);
     let folder = tempfile::tempdir_in(dir).map_err(BenchError::file(dir))?;
     let (started, before) = (Instant::now(), thread_usage());

@@ -72,14 +72,17 @@ fn write_event(out: &mut String, random: &mut Random, time_ms: i64) {
     let country = COUNTRIES[random.below(COUNTRIES.len() as u64) as usize];
     let agent = AGENTS[random.below(AGENTS.len() as u64) as usize];
     let (id, user) = (random.next() >> 8, random.below(1_000_000));
+    let (session, host) = (random.next(), random.next().to_be_bytes());
+    let [a, b, c, ..] = host;
     let (cents, quantity, sku) = (random.below(100_000), random.below(5) + 1, random.below(9000));
     // Writing to a string cannot fail.
     let _ = write!(
         out,
         "{{\"event\":\"{event}\",\"id\":\"{id:014x}\",\"time_ms\":{time_ms},\
+         \"session\":\"{session:016x}\",\"ip\":\"10.{a}.{b}.{c}\",\
          \"user\":{{\"id\":{user},\"country\":\"{country}\"}},\"amount\":{}.{:02},\
          \"currency\":\"EUR\",\"items\":[{{\"sku\":\"SKU-{sku:05}\",\"quantity\":{quantity}}}],\
-         \"agent\":\"{agent}\",\"source\":\"checkout-service\",\"version\":3,\"test\":false}}",
+         \"agent\":\"{agent}\",\"test\":false}}",
         cents / 100,
         cents % 100,
     );

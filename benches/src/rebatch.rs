@@ -15,6 +15,7 @@ use shard::batch::BatchHeader;
 use shard::disk::RealDisk;
 use shard::ids::Offset;
 use shard::table::cache::Blocks;
+use shard::table::memory::keep_buffers;
 use shard::table::rebatch::{rebatch, Want};
 use shard::table::TableFile;
 use std::path::Path;
@@ -27,6 +28,7 @@ const RANDOM_FETCHES: i64 = 200;
 
 pub fn run(dir: &Path, bytes: u64) -> Result<Report, BenchError> {
     let mut report = Report::new("rebatch: JSON of 300 bytes, fetches of 1 MiB".to_string());
+    keep_buffers();
     let events = Events::new(bytes);
     let folder = tempfile::tempdir_in(dir).map_err(BenchError::file(dir))?;
     let file = write(&RealDisk, folder.path(), &events)?;

@@ -20,7 +20,6 @@ use std::sync::Arc;
 const PARTS_MAX: usize = 32;
 
 /// A read of what is only in a table.
-#[derive(Clone)]
 pub(super) struct TableRead {
     blocks: Arc<Blocks>,
     partition: i32,
@@ -54,10 +53,6 @@ impl TableRead {
         (!read.parts.is_empty()).then_some(read)
     }
 
-    pub fn ahead(&self, bytes_max: usize) -> ReadAhead {
-        ReadAhead { table: self.clone(), bytes_max }
-    }
-
     /// Reads the batches. Blocks.
     pub fn read(
         &self,
@@ -66,10 +61,9 @@ impl TableRead {
     ) -> Result<Bytes, ColdError> {
         let mut batches: Vec<Bytes> = Vec::new();
         let mut bytes = 0;
-        for (at, PartAt { file, part }) in self.parts.iter().enumerate() {
-            if part.end <= from {
-                continue;
-            }
+        let first = self.parts.partition_point(|at| at.part.end <= from);
+        let parts = self.parts.get(first..).unwrap_or_default();
+        for (at, PartAt { file, part }) in parts.iter().enumerate() {
             let want = Want {
                 partition: self.partition,
                 from,
@@ -81,7 +75,7 @@ impl TableRead {
                 break;
             }
             let (end, records) = summed_up(&read);
-            if records == 0 && end >= part.end && at + 1 < self.parts.len() {
+            if records == 0 && end >= part.end && at + 1 < parts.len() {
                 continue;
             }
             bytes += read.len();
@@ -97,30 +91,8 @@ impl TableRead {
     }
 }
 
-/// Makes ready what follows a read, for a reader that goes on.
-#[derive(Debug)]
-pub struct ReadAhead {
-    table: TableRead,
-    bytes_max: usize,
-}
-
-impl ReadAhead {
-    /// `read` is what the read gave. Only one that was cut short by its bound will go on at once.
-    /// Blocks.
-    pub fn run(self, read: &[u8]) {
-        if read.len() < self.bytes_max / 2 {
-            return;
-        }
-        let (from, _) = summed_up(read);
-        if let Err(error) = self.table.read(from, (self.bytes_max, true)) {
-            // Whoever wants it will hear of it.
-            tracing::debug!(%error, "nothing is read ahead");
-        }
-    }
-}
-
 /// Where batches end, and how many records are in them.
-fn summed_up(mut bytes: &[u8]) -> (Offset, i64) {
+pub(super) fn summed_up(mut bytes: &[u8]) -> (Offset, i64) {
     let (mut end, mut records) = (Offset(0), 0);
     while let Ok((header, _, rest)) = BatchHeader::split(bytes) {
         end = header.end_offset();
@@ -149,12 +121,70 @@ impl TablePlace {
         from: Offset,
         until: Offset,
     ) -> Result<Option<Found>, ColdError> {
-        let (partition, offsets) = (self.part.partition, from..until);
-        Ok(match target {
-            TimeTarget::AtOrAfter(time) => {
-                find_time(&self.blocks, &self.file, partition, time, offsets)?
-            }
-            TimeTarget::Greatest => find_latest(&self.blocks, &self.file, partition, offsets)?,
-        })
+        let (blocks, file, partition) = (&self.blocks, &self.file, self.part.partition);
+        let found = match target {
+            TimeTarget::AtOrAfter(time) => find_time(blocks, file, partition, time, from..until)?,
+            TimeTarget::Greatest => find_latest(blocks, file, partition, from..until)?,
+        };
+        Ok(found.map(|found| Found {
+            offset: found.offset,
+            timestamp: found.timestamp,
+            leader_epoch: found.leader_epoch,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{place, BatchBuilder, NewRecord};
+    use crate::disk::sim::SimDisk;
+    use crate::ids::{LeaderEpoch, Timestamp};
+    use crate::table::file::{Covered, FileWriter};
+    use crate::table::rows::RowsBuilder;
+    use crate::table::{file_path, FileId};
+    use std::path::Path;
+
+    /// A part `first..end` with one record at its start, if it is to have one.
+    fn part(disk: &SimDisk, first: i64, end: i64, has_record: bool) -> PartAt {
+        let (table, id) = (Path::new("/t"), FileId(first as u64));
+        let mut writer = FileWriter::create(disk, table, id, Timestamp(0)).unwrap();
+        if has_record {
+            let mut batch = BatchBuilder::new();
+            batch.push(&NewRecord { value: Some(b"v"), ..Default::default() });
+            let mut batch = batch.build();
+            place(&mut batch, Offset(first), LeaderEpoch(0));
+            let mut rows = RowsBuilder::new();
+            rows.push(0, Timestamp(0), &batch).unwrap();
+            writer.add(&rows.finish().unwrap()).unwrap();
+        }
+        let (first, end) = (Offset(first), Offset(end));
+        let facts = writer.finish(&[Covered { partition: 0, first, end, raw_bytes: 0 }]).unwrap();
+        let part = facts.parts[0];
+        PartAt { file: Arc::new(TableFile { path: file_path(table, id), facts }), part }
+    }
+
+    #[test]
+    fn a_read_goes_on_over_parts_without_records() {
+        let disk = SimDisk::new(1);
+        let parts = vec![
+            part(&disk, 0, 10, true),
+            part(&disk, 10, 20, false),
+            part(&disk, 20, 30, true),
+            part(&disk, 30, 40, false),
+        ];
+        let blocks = Arc::new(Blocks::new(Arc::new(disk), 1 << 20));
+        let read = TableRead { blocks, partition: 0, parts };
+        let check = |from: i64, bytes_max: usize, expect: (i64, i64)| {
+            let (end, records) = summed_up(&read.read(Offset(from), (bytes_max, true)).unwrap());
+            assert_eq!((end.0, records), expect, "from {from}");
+        };
+        check(0, 1 << 20, (40, 2));
+        check(0, 1, (10, 1));
+        check(5, 1 << 20, (40, 1));
+        check(12, 1 << 20, (40, 1));
+        check(25, 1 << 20, (40, 0));
+        check(33, 1 << 20, (40, 0));
+        assert!(read.read(Offset(40), (1, true)).unwrap().is_empty());
     }
 }

@@ -19,7 +19,7 @@ use bytes::Bytes;
 /// What is read in one go.
 const READ_BYTES: usize = 1 << 20;
 /// Rows go into the file when they have come to this much in memory.
-const ROWS_BYTES: usize = 8 << 20;
+const ROWS_BYTES: usize = RowsBuilder::GOOD_BYTES;
 
 /// The batches of one partition, in the order of their offsets.
 pub trait Batches {

@@ -3,8 +3,8 @@
 //! `version` is what a table consists of at one moment, as readers hold it; `manifest` makes one
 //! version out of another, on the disk; `plan` says what is to be done, `store` where tables are.
 //! `rows` makes columns of batches, `file` keeps them, `rebatch` makes batches again and `cache`
-//! shares those. The jobs are `columnarise`, `merge` and `compact`, carried by `rewrite` and `job`;
-//! `upkeep` says which is next.
+//! shares those; `seek` finds a record by its time. The jobs are `columnarise`, `merge` and
+//! `compact`, carried by `rewrite` and `job`; `upkeep` says which is next.
 //!
 //! The batches of a partition enter a table in order; below its table end everything is in files,
 //! and the log may let go of it. Like the log, tables are driven from outside: work goes out as
@@ -21,6 +21,7 @@ mod error;
 pub mod file;
 mod job;
 mod manifest;
+pub mod memory;
 mod merge;
 mod plan;
 pub mod rebatch;

@@ -41,7 +41,7 @@ impl Aborted {
     }
 }
 
-/// Rows in the making. One worker keeps one and uses its buffers again.
+/// Rows in the making. A worker keeps one: it remembers how large the last rows were.
 pub struct RowsBuilder {
     from: Offset,
     until: Offset,
@@ -134,6 +134,7 @@ impl RowsBuilder {
 
     /// All rows pushed since the last call.
     pub fn finish(&mut self) -> Result<RecordBatch, RowsError> {
-        Ok(std::mem::take(&mut self.columns).finish()?)
+        let next = self.columns.as_large();
+        Ok(std::mem::replace(&mut self.columns, next).finish()?)
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Between Parquet's reader and the disk: whatever is asked for is read in whole blocks whose
 //! checksums the footer has, and handed on only when they agree. So the decoders above never see
-//! a byte that was not written. Errors pass Parquet's reader as text only, so they are kept aside and
-//! put in its place by [`unwrapped`].
+//! a byte that was not written. Errors pass Parquet's reader as text only, so they are kept aside
+//! and put in its place by [`unwrapped`].
 
 use super::tail::{Checksums, BLOCK_BYTES};
 use crate::batch::crc32c;

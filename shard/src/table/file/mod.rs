@@ -26,7 +26,8 @@
 //! stands on does not make, and which would leave the page's header out. Assumed of the disk: a
 //! renamed file has the bytes that were synced; everything else is checked.
 //!
-//! Other engines that read the files see plain Parquet and check nothing but zstd's own format.
+//! Gaps: other engines that read the files see plain Parquet and check nothing but zstd's own
+//! format; a file forged with right checksums may find Parquet's reader panic.
 
 mod checked;
 mod read;

@@ -193,7 +193,7 @@ fn rows_out_of_place_are_refused() {
     assert_eq!(place(finish(&[covered(3, 6, 9)]).unwrap_err()), (3, 5));
     assert_eq!(place(finish(&[covered(3, 5, 8)]).unwrap_err()), (3, 5));
     assert_eq!(place(finish(&[covered(3, 5, 9), covered(1, 0, 1)]).unwrap_err()), (1, 0));
-    assert_eq!(disk.files(), [Path::new(""); 0], "temporary files go with their writers");
+    assert!(disk.files().is_empty(), "temporary files go with their writers");
     assert!(finish(&[covered(3, 5, 9), covered(4, 0, 1)]).is_ok());
     let other = rows(3, 5..9, 1).project(&[0, 1]).unwrap();
     assert!(matches!(begin().add(&other), Err(TableError::Columns { .. })));
@@ -246,7 +246,7 @@ fn a_full_disk_leaves_nothing_behind() {
         writer.add(&rows(0, 0..20_000, 100)).and_then(|()| writer.finish(&[covered(0, 0, 20_000)]));
     let Err(TableError::Io { source, .. }) = written else { panic!("{written:?}") };
     assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
-    assert_eq!(disk.files(), [Path::new(""); 0]);
+    assert!(disk.files().is_empty(), "{:?}", disk.files());
 }
 
 #[test]
@@ -254,10 +254,12 @@ fn large_and_many_rows_are_cut_into_pages_and_groups() {
     let disk = SimDisk::new(1);
     let many = rows(0, 0..140_000, 4);
     let large = rows(1, 0..70, 1 << 20);
-    write(&disk, &[many, large], &[covered(0, 0, 140_000), covered(1, 0, 70)]);
+    let uneven = [many.slice(0, 3100), many.slice(3100, 1700), many.slice(4800, 135_200)];
+    let all = [&uneven[..], &[large]].concat();
+    write(&disk, &all, &[covered(0, 0, 140_000), covered(1, 0, 70)]);
     let reader = open(&disk).unwrap();
     let groups: Vec<i64> = reader.metadata().row_groups().iter().map(|g| g.num_rows()).collect();
-    assert_eq!(groups, [131_072, 8928 + 64, 6]);
+    assert_eq!(groups, [128_000, 12_000 + 64, 6]);
     let starts = reader.page_starts().unwrap();
     let pages: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(pages.iter().all(|rows| *rows <= 2000), "{pages:?}");

@@ -24,10 +24,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Rows of a page; fewer where they are large. What a reader of one record decodes.
-const PAGE_ROWS_MAX: usize = 2000;
-const PAGE_BYTES_MAX: usize = 1 << 20;
+const PAGE_ROWS: usize = 2000;
+const PAGE_BYTES: usize = 1 << 20;
 /// What readers share a file by, and what a writer holds in memory.
-const GROUP_ROWS_MAX: usize = 128 << 10;
+const GROUP_ROWS_MAX: usize = 64 * PAGE_ROWS;
 const GROUP_BYTES_MAX: usize = 64 << 20;
 
 /// The offsets of a partition that a file stands for, whether or not all have rows.
@@ -106,9 +106,10 @@ impl<'a> FileWriter<'a> {
         self.note(rows)?;
         let mut at = 0;
         while at < rows.num_rows() {
-            let count = page_of(rows, at).min(GROUP_ROWS_MAX - self.group_rows);
-            let page = rows.slice(at, count);
-            self.writer.write(&page).map_err(|error| refused(&self.path, error))?;
+            let page_room = PAGE_ROWS - self.group_rows % PAGE_ROWS;
+            let count = fitting(rows, at, page_room);
+            let some = rows.slice(at, count);
+            self.writer.write(&some).map_err(|error| refused(&self.path, error))?;
             self.group_rows += count;
             self.group_bytes += bytes_of(rows, at, at + count);
             at += count;
@@ -240,17 +241,18 @@ impl Drop for FileWriter<'_> {
     }
 }
 
-/// How many rows from `at` on make a page.
-fn page_of(rows: &RecordBatch, at: usize) -> usize {
-    let most = (rows.num_rows() - at).min(PAGE_ROWS_MAX);
-    if bytes_of(rows, at, at + most) <= PAGE_BYTES_MAX {
+/// How many rows from `at` on are given to Parquet's writer at once: after each time it looks
+/// whether a page is full, and `add` whether the row group is.
+fn fitting(rows: &RecordBatch, at: usize, page_room: usize) -> usize {
+    let fits = |count: usize| bytes_of(rows, at, at + count) <= PAGE_BYTES;
+    let most = page_room.min(rows.num_rows() - at);
+    if fits(most) {
         return most;
     }
-    let fits = |count: &usize| bytes_of(rows, at, at + *count) <= PAGE_BYTES_MAX;
     let (mut fit, mut too_many) = (1, most);
     while fit + 1 < too_many {
         let middle = (fit + too_many) / 2;
-        if fits(&middle) {
+        if fits(middle) {
             fit = middle;
         } else {
             too_many = middle;
@@ -315,10 +317,9 @@ fn properties() -> Result<WriterProperties, ParquetError> {
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
         .set_dictionary_enabled(false)
         .set_statistics_enabled(EnabledStatistics::Page)
-        .set_data_page_row_count_limit(PAGE_ROWS_MAX)
-        .set_data_page_size_limit(PAGE_BYTES_MAX)
-        // Pages are looked at for their size after so many rows: `add` gives a page at a time.
-        .set_write_batch_size(PAGE_ROWS_MAX)
+        .set_data_page_row_count_limit(PAGE_ROWS)
+        .set_data_page_size_limit(PAGE_BYTES)
+        .set_write_batch_size(PAGE_ROWS)
         .set_max_row_group_row_count(None);
     for blob in blobs {
         builder = builder.set_column_statistics_enabled(blob, EnabledStatistics::None);

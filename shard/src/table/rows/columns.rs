@@ -58,6 +58,26 @@ impl Columns {
         most.unwrap_or(0).saturating_add(records) <= Self::BYTES_MAX
     }
 
+    /// Empty columns with room for as much as these hold, within reason.
+    pub fn as_large(&self) -> Columns {
+        let rows = room(self.rows());
+        Columns {
+            key: self.key.as_large(),
+            value: self.value.as_large(),
+            producer_ms: Vec::with_capacity(rows),
+            header_ends: Vec::with_capacity(rows),
+            header_key: self.header_key.as_large(),
+            header_value: self.header_value.as_large(),
+            partition: Vec::with_capacity(rows),
+            offset: Vec::with_capacity(rows),
+            timestamp_ms: Vec::with_capacity(rows),
+            timestamp_type: Vec::with_capacity(rows),
+            append_ms: Vec::with_capacity(rows),
+            epoch: Vec::with_capacity(rows),
+            codec: Vec::with_capacity(rows),
+        }
+    }
+
     pub fn rows(&self) -> usize {
         self.offset.len()
     }
@@ -94,8 +114,6 @@ impl Columns {
         records: &[u8],
         window: Range<Offset>,
     ) -> Result<(), BatchError> {
-        self.key.data.reserve(records.len() / 16);
-        self.value.data.reserve(records.len());
         let base = header.base_offset.0;
         let base_time = header.base_timestamp.0;
         let mut last_delta = -1;
@@ -202,6 +220,14 @@ impl Default for Blobs {
 }
 
 impl Blobs {
+    fn as_large(&self) -> Blobs {
+        Blobs {
+            data: Vec::with_capacity(room(self.data.len())),
+            ends: Vec::with_capacity(room(self.ends.len())),
+            nulls: NullBufferBuilder::new(0),
+        }
+    }
+
     #[inline(always)]
     fn push(&mut self, bytes: Option<&[u8]>) {
         match bytes {
@@ -225,6 +251,12 @@ impl Blobs {
         let nulls = self.nulls.finish();
         BinaryArray::try_new(ends(self.ends), Buffer::from_vec(self.data), nulls)
     }
+}
+
+/// Room for as many as last time and a little more, which spares a move of everything.
+fn room(count: usize) -> usize {
+    const MOST: usize = 4 << 20;
+    (count + count / 16 + 1).min(MOST)
 }
 
 /// Ends as Arrow counts them: with the first start in front.
