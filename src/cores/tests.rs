@@ -420,7 +420,7 @@ fn a_failed_sync_fails_those_who_wait_and_leaves_committed_records_readable() {
             assert_eq!(all(append(40)).await, [Err(AppendRefusal::LogFailed)]);
             let data = door.read(read(at, 0)).await.remove(0).expect("readable");
             assert_eq!((data.slices.len(), data.offsets.high_watermark.0), (1, 1));
-            assert!(door.0.log_counts()[0].failed);
+            assert!(door.0.counts().logs[0].failed);
             let command = Command::TakeProducerIds { count: 1 };
             assert!(door.catalog(command).await.is_err());
         }),

@@ -109,7 +109,8 @@ impl Serving {
     }
 
     /// Adds what needs the cores; from now on the broker is ready.
-    pub fn open(&self, more: Router) {
+    pub fn open(&self, more: impl IntoIterator<Item = Router>) {
+        let more = more.into_iter().fold(Router::new(), Router::merge);
         if self.late.set(more).is_err() {
             tracing::error!("HTTP was opened twice");
         }
@@ -171,7 +172,7 @@ mod tests {
         assert!(text.contains("basalt_connections{core=\"0\"} 12\n"), "{text}");
         let get = |path: &str| client::get(&at, path).expect("answered").0;
         assert_eq!((get("/healthz"), get("/readyz"), get("/more")), (200, 503, 503));
-        serving.open(Router::new().route("/more", get_more()));
+        serving.open([Router::new().route("/more", get_more())]);
         assert_eq!((get("/healthz"), get("/readyz"), get("/more")), (200, 200, 200));
         assert_eq!(get("/less"), 404);
     }

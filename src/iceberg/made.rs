@@ -4,7 +4,7 @@
 //! any range and readers can be held to what they should see.
 
 use shard::batch::{place, BatchBuilder, Header, NewRecord};
-use shard::disk::{Disk, RealDisk};
+use shard::disk::RealDisk;
 use shard::ids::{LeaderEpoch, Offset, Timestamp};
 use shard::table::file::{Covered, FileWriter};
 use shard::table::rows::RowsBuilder;

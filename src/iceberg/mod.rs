@@ -1,6 +1,6 @@
 //! Iceberg: each topic as a table that Spark, Trino, DuckDB, Polars and others read.
 //!
-//! A leaf: it asks for a version of a topic's table through [`Tables`] and knows no core. From the
+//! A leaf: it asks for a version of a topic's table through [`Tables`] (`live` in a broker). From the
 //! version it derives Iceberg v2 metadata and answers as a read-only REST catalogue:
 //!
 //! `rest` (HTTP) → `catalogue` (one load at a time per table) → `table` (snapshots brought up to a
@@ -17,6 +17,7 @@ mod catalogue;
 mod change;
 mod error;
 mod file;
+mod live;
 #[cfg(test)]
 mod made;
 mod manifest;
@@ -33,12 +34,27 @@ pub use catalogue::{Catalogue, Settings};
 pub use error::IcebergError;
 pub use rest::router;
 
+use crate::catalog::DEFAULT_VIEW;
+use crate::config::Config;
+use crate::cores::gate::Gate;
+use axum::Router;
 use futures::future::BoxFuture;
+use shard::disk::Disk;
 use shard::table::Version;
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 use uuid::Uuid;
+
+/// Where the catalogue is served.
+const AT: &str = "/iceberg";
+
+/// The catalogue of a broker's topics, at its place.
+pub fn of_broker(config: &Config, disk: Arc<dyn Disk>, gate: Gate) -> Router {
+    let settings = Settings { reader_grace_ms: config.iceberg_reader_grace_ms.unsigned_abs() };
+    let tables = Arc::new(live::Live { gate, view: DEFAULT_VIEW });
+    Router::new().nest(AT, router(Catalogue::new(tables, disk, settings)))
+}
 
 /// A topic that is a table.
 #[derive(Clone, Debug)]
@@ -56,7 +72,7 @@ pub trait Tables: Send + Sync + 'static {
     fn names(&self) -> Vec<Arc<str>>;
     fn find(&self, name: &str) -> Option<Topic>;
     /// The newest version of the topic's table, once all rows that were committed when this was
-    /// called are in its files, and none below the log start are.
+    /// called (or a moment before) are in its files, and none below the log start are.
     fn freshen(&self, topic: Uuid) -> BoxFuture<'static, Result<Arc<Version>, FreshenError>>;
 }
 

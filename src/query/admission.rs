@@ -10,6 +10,7 @@ use super::limits::{Exceeded, Limits, Permit};
 use super::snapshots::{SnapshotError, Snapshots, TopicSnapshot};
 use async_trait::async_trait;
 use datafusion::arrow::array::RecordBatch;
+use datafusion::catalog::Session;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::QueryPlanner;
@@ -17,14 +18,13 @@ use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     execute_stream, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
     PlanProperties,
 };
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
-use datafusion::session::Session;
 use futures::StreamExt;
 use std::collections::HashMap;
 use std::fmt;
@@ -158,17 +158,19 @@ impl ExecutionPlan for Admitted {
         children: Vec<Arc<dyn ExecutionPlan>>,
         _: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.with_new_children(children)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
         let none = || DataFusionError::Internal("a root without an input".into());
         let inner = children.into_iter().next().ok_or_else(none)?;
         let (held, limits) = (self.held.clone(), self.limits.clone());
         Ok(Arc::new(Admitted { inner, held, limits, threads: self.threads.clone() }))
+    }
+
+    /// Required by the trait still, and called by nobody who calls the one above.
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mode = ChildrenPropertiesMode::Recompute;
+        self.replace_children(children, ReplaceChildrenOptions::new(mode))
     }
 
     fn apply_expressions(

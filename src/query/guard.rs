@@ -152,7 +152,6 @@ mod tests {
             "SHOW COLUMNS FROM t",
             "DESCRIBE t",
             "VALUES (1), (2)",
-            "TABLE t",
             "SHOW datafusion.execution.batch_size",
         ] {
             assert!(read_only(sql).is_ok(), "{sql}: {:?}", read_only(sql));

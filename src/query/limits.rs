@@ -9,9 +9,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How long a query waits for others to end before it is refused.
-const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
-
 /// The limits of all queries of a broker.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -19,6 +16,8 @@ pub struct Settings {
     pub spill_bytes: u64,
     pub timeout: Duration,
     pub concurrency: usize,
+    /// How long a query waits for others to end before it is refused.
+    pub patience: Duration,
     pub threads: usize,
 }
 
@@ -27,10 +26,9 @@ pub struct Settings {
 pub enum Exceeded {
     #[error(
         "{running} queries are running, which is as many as may (sql.concurrency), and none ended \
-         within {} s",
-        QUEUE_PATIENCE.as_secs()
+         within {} ms", .waited.as_millis()
     )]
-    Concurrency { running: usize },
+    Concurrency { running: usize, waited: Duration },
     #[error("the query ran longer than {} ms (sql.timeout.ms)", .0.as_millis())]
     Time(Duration),
     #[error("the query needs more memory than there is for queries (sql.memory.bytes): {0}")]
@@ -64,16 +62,16 @@ impl Limits {
 
     /// Waits for a place, for a short time.
     pub async fn admit(&self) -> Result<Permit, Exceeded> {
-        let patience = QUEUE_PATIENCE.min(self.settings.timeout);
-        let waited = tokio::time::timeout(patience, self.running.clone().acquire_owned()).await;
-        match waited {
+        let waited = self.settings.patience.min(self.settings.timeout);
+        let place = self.running.clone().acquire_owned();
+        match tokio::time::timeout(waited, place).await {
             Ok(Ok(permit)) => {
                 let deadline = Instant::now() + self.settings.timeout;
                 Ok(Permit { _permit: permit, deadline })
             }
             // The semaphore is never closed; a closed one would let nobody in either.
             Ok(Err(_)) | Err(_) => {
-                Err(Exceeded::Concurrency { running: self.settings.concurrency })
+                Err(Exceeded::Concurrency { running: self.settings.concurrency, waited })
             }
         }
     }

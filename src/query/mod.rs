@@ -27,6 +27,9 @@ pub use guard::Refused;
 pub use limits::{Exceeded, Settings};
 pub use live::Live;
 
+use crate::catalog::DEFAULT_VIEW;
+use crate::config::Config;
+use crate::cores::gate::Gate;
 use admission::Admission;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
@@ -34,6 +37,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::execution::FunctionRegistry;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::object_store::memory::InMemory;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -44,11 +48,16 @@ use snapshots::Snapshots;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use url::Url;
 
 /// Consumers of memory an error names when there is none left.
 const NAMED_CONSUMERS: usize = 3;
+/// How long a query waits for a place.
+const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
+/// Nice value of the query threads.
+const QUERY_NICE: i32 = 10;
 
 /// Why a statement gave no rows, or not all of them.
 #[derive(Debug, thiserror::Error)]
@@ -102,10 +111,39 @@ pub struct Engine {
 }
 
 impl Engine {
+    /// What the configuration of a broker says, over its topics.
+    pub fn of_broker(
+        config: &Config,
+        disk: Arc<dyn Disk>,
+        gate: Gate,
+    ) -> Result<Engine, QueryError> {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let settings = Settings {
+            memory_bytes: bytes(config.sql_memory_bytes),
+            spill_bytes: config.sql_spill_bytes,
+            timeout: Duration::from_millis(config.sql_timeout_ms.unsigned_abs()),
+            concurrency: config.sql_concurrency as usize,
+            patience: QUEUE_PATIENCE,
+            threads: match config.sql_threads {
+                0 => cpus.saturating_sub(config.threads(cpus).cores).max(1),
+                some => some as usize,
+            },
+        };
+        let place = Place {
+            disk: disk.clone(),
+            spill_dir: config.data_dir.join("spill"),
+            footer_bytes: bytes(config.table_cache_bytes),
+        };
+        let topics = Arc::new(Live { gate, view: DEFAULT_VIEW, disk });
+        Engine::start(settings, place, vec![View { name: "default".into(), topics }])
+    }
+
     pub fn start(settings: Settings, place: Place, views: Vec<View>) -> Result<Engine, QueryError> {
         let threads = Builder::new_multi_thread()
             .worker_threads(settings.threads)
             .thread_name("query")
+            .on_thread_start(yield_to_cores)
             .enable_time()
             .build()
             .map_err(|error| QueryError::Failed(format!("no query threads: {error}")))?;
@@ -125,6 +163,7 @@ impl Engine {
         }
         pg::add_catalog(&base, &first)?;
         base.register_udf(functions::utf8());
+        base.register_expr_planner(Arc::new(functions::JsonOfBytes))?;
         datafusion_functions_json::register_all(&mut base)?;
         let views = views.into_iter().map(|view| view.name).collect();
         Ok(Engine { base, views, threads: Some(threads) })
@@ -148,7 +187,7 @@ impl Engine {
         let session = self.session(None)?;
         let state = session.state();
         let plan = state.statement_to_plan(statement).await?;
-        let frame = session.execute_logical_plan(plan).await?;
+        let frame = functions::plain(session.execute_logical_plan(plan).await?)?;
         let schema = Arc::new(frame.schema().as_arrow().clone());
         let batches = frame.execute_stream().await?;
         Ok(Rows { schema, batches })
@@ -167,6 +206,13 @@ impl Drop for Engine {
 pub struct Rows {
     pub schema: SchemaRef,
     pub batches: SendableRecordBatchStream,
+}
+
+/// Queries run at a priority that lets cores and syncs go first.
+fn yield_to_cores() {
+    if let Err(error) = rustix::process::setpriority_process(None, QUERY_NICE) {
+        tracing::warn!(%error, "a query thread keeps its ordinary priority");
+    }
 }
 
 fn session_config(settings: &Settings, view: &str) -> SessionConfig {

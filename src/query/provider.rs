@@ -13,6 +13,7 @@ use super::source::TopicSource;
 use super::statistics::{self, Covered};
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::catalog::Session;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
     FileGroup, FileScanConfigBuilder, FileSource, ParquetSource,
@@ -23,7 +24,6 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::session::Session;
 use shard::ids::Offset;
 use shard::table::schema::{storage_schema, visible_columns};
 use shard::table::TableFile;
@@ -124,7 +124,7 @@ enum What {
 impl Piece {
     fn into_file(self) -> PartitionedFile {
         let file = PartitionedFile::new(self.name, self.bytes)
-            .with_statistics(Arc::new(self.covered.statistics()));
+            .with_statistics(Arc::new(self.covered.bounds()));
         match self.what {
             What::Slice(slice) => file.with_extension(slice),
             What::File { file: table, range } => {

@@ -61,14 +61,14 @@ impl fmt::Debug for Slice {
 
 /// The rows of a slice, block by block.
 pub struct SliceRows {
-    blocks: Blocks,
+    blocks: Source,
     reading: Arc<Reading>,
     projector: Projector,
     /// Made and not yet handed out, all of one block.
     block: Option<RecordBatch>,
 }
 
-enum Blocks {
+enum Source {
     Batches(Box<FromBatches>),
     File(RowsReader),
 }
@@ -90,7 +90,7 @@ impl SliceRows {
                 let mut builder = RowsBuilder::new();
                 builder.window(slice.from, slice.end);
                 let (slice, left) = (slice.clone(), VecDeque::new());
-                Blocks::Batches(Box::new(FromBatches { slice, batches, builder, left }))
+                Source::Batches(Box::new(FromBatches { slice, batches, builder, left }))
             }
             SliceOf::File(file, files) => {
                 let scan = Scan {
@@ -101,7 +101,7 @@ impl SliceRows {
                     batch_rows: reading.batch_rows,
                 };
                 let reader = files.reader(file).map_err(files::failed)?;
-                Blocks::File(reader.read(&scan).map_err(files::failed)?)
+                Source::File(reader.read(&scan).map_err(files::failed)?)
             }
         };
         let projector = reading.projection.make_projector(&reading.schema)?;
@@ -111,8 +111,8 @@ impl SliceRows {
     /// The next block with rows in it.
     fn advance(&mut self) -> Result<Option<RecordBatch>> {
         let block = match &mut self.blocks {
-            Blocks::Batches(batches) => batches.next(&self.reading)?,
-            Blocks::File(rows) => rows.next().transpose().map_err(files::failed)?,
+            Source::Batches(batches) => batches.next(&self.reading)?,
+            Source::File(rows) => rows.next().transpose().map_err(files::failed)?,
         };
         let Some(block) = block else { return Ok(None) };
         let visible: Vec<usize> = (0..visible_columns()).collect();
@@ -176,7 +176,7 @@ fn block_facts(partition: i32, batches: &[RawBatch]) -> Result<PartitionedFile> 
         let last = header.base_offset.0.saturating_add(i64::from(header.last_offset_delta));
         facts.cover(header.base_offset, Offset(last));
     }
-    Ok(PartitionedFile::new("block", 0).with_statistics(Arc::new(facts.statistics())))
+    Ok(PartitionedFile::new("block", 0).with_statistics(Arc::new(facts.bounds())))
 }
 
 fn unreadable(slice: &Slice, error: RawError) -> DataFusionError {

@@ -1,9 +1,11 @@
 //! What is known of rows without reading them, in the words of DataFusion.
 //!
 //! Of a stretch of a partition its offsets are bounded by what it covers, and of a file the number
-//! of rows is known. Bounds are inexact: offsets of removed records, markers and aborted
-//! transactions are covered and are no rows. Counts are exact when no row of a file is below the
-//! log start, and only then does `count(*)` come out of them.
+//! of rows is known. No row need stand on a bound: offsets of removed records, markers and aborted
+//! transactions are covered and are no rows. So a piece's bounds are exact where they serve to skip
+//! it, and of the whole scan, where `min` and `max` would come out of them, they are not. Counts are
+//! exact when no row of a file is below the log start, and only then does `count(*)` come out of
+//! them.
 
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
@@ -65,14 +67,24 @@ impl Covered {
         self
     }
 
-    pub fn statistics(&self) -> Statistics {
+    /// For pruning: every row lies within the bounds.
+    pub fn bounds(&self) -> Statistics {
+        self.statistics(Precision::Exact)
+    }
+
+    /// For plans: no row need stand on a bound.
+    pub fn estimate(&self) -> Statistics {
+        self.statistics(Precision::Inexact)
+    }
+
+    fn statistics(&self, bounded: fn(ScalarValue) -> Precision<ScalarValue>) -> Statistics {
         let unknown = ColumnStatistics::new_unknown;
         let mut columns: Vec<ColumnStatistics> =
             (0..visible_columns()).map(|_| unknown()).collect();
         let bound = |column: &mut ColumnStatistics, least: ScalarValue, most: ScalarValue| {
             column.null_count = Precision::Exact(0);
-            column.min_value = Precision::Inexact(least);
-            column.max_value = Precision::Inexact(most);
+            column.min_value = bounded(least);
+            column.max_value = bounded(most);
         };
         let (least, most) = self.partitions;
         if let Some(partition) = columns.get_mut(column::PARTITION) {
@@ -101,7 +113,7 @@ pub fn sum(pieces: &[Covered]) -> Statistics {
         all.cover(Offset(piece.offsets.0), Offset(piece.offsets.1));
     }
     (all.rows, all.bytes) = (rows, bytes);
-    all.statistics()
+    all.estimate()
 }
 
 #[cfg(test)]

@@ -233,6 +233,8 @@ pub struct Broker {
     pub address: String,
     pub data: TempDir,
     arguments: Vec<String>,
+    /// What the process said when it was ready.
+    ready: String,
 }
 
 impl Broker {
@@ -245,7 +247,8 @@ impl Broker {
         let data = TempDir::new();
         let address = external().unwrap_or_else(|| format!("127.0.0.1:{}", free_port()));
         let arguments = arguments.iter().map(ToString::to_string).collect();
-        let mut broker = Broker { process: None, address, data, arguments };
+        let ready = String::new();
+        let mut broker = Broker { process: None, address, data, arguments, ready };
         broker.start_again();
         broker
     }
@@ -266,6 +269,14 @@ impl Broker {
         let line = process.line("ready ", READY_WITHIN);
         assert!(line.contains(&format!("kafka={}", self.address)), "{line}");
         self.process = Some(process);
+        self.ready = line;
+    }
+
+    /// Where a process of our own serves `http` or `pg`.
+    pub fn service(&self, name: &str) -> &str {
+        let mut words = self.ready.split(' ').filter_map(|word| word.split_once('='));
+        let found = words.find_map(|(key, address)| (key == name).then_some(address));
+        found.unwrap_or_else(|| panic!("no {name} in {}", self.ready))
     }
 
     /// Arguments for the next start.

@@ -23,6 +23,8 @@ mod produce;
 mod restart;
 mod retention;
 mod round_trip;
+#[cfg(feature = "sql")]
+mod sql;
 mod tables;
 mod topics;
 mod wire;

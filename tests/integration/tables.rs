@@ -58,14 +58,14 @@ fn dense(round: usize, count: usize) -> Vec<Record> {
 }
 
 /// A reader of all partitions from the beginning.
-fn reader(broker: &Broker, topic: &str) -> BaseConsumer {
+fn reader(address: &str, topic: &str) -> BaseConsumer {
     let settings = [
         ("group.id", "not-used"),
         ("enable.auto.commit", "false"),
         ("check.crcs", "true"),
         ("auto.offset.reset", "earliest"),
     ];
-    let reader: BaseConsumer = config(&broker.address, &settings).create().expect("a consumer");
+    let reader: BaseConsumer = config(address, &settings).create().expect("a consumer");
     let mut assignment = TopicPartitionList::new();
     for partition in 0..PARTITIONS {
         let from = Offset::Beginning;
@@ -144,10 +144,11 @@ fn a_reader_sees_every_record_once_in_order_while_tables_are_written_merged_and_
     let is_over = AtomicBool::new(false);
     let (rounds, each) = (30, 400);
     let mut expected = Vec::new();
+    let address = broker.address.clone();
     std::thread::scope(|scope| {
-        let kept_reader = scope.spawn(|| read(&reader(&broker, &kept), rounds * each, || true));
+        let kept_reader = scope.spawn(|| read(&reader(&address, &kept), rounds * each, || true));
         let short_reader =
-            scope.spawn(|| read(&reader(&broker, &short), 1, || is_over.load(Ordering::Relaxed)));
+            scope.spawn(|| read(&reader(&address, &short), 1, || is_over.load(Ordering::Relaxed)));
         for round in 0..rounds {
             let codec = CODECS[round % CODECS.len()];
             let settings = [("compression.codec", codec), ("batch.num.messages", "20")];

@@ -12,7 +12,7 @@ use super::header::SEGMENT_HEADER_BYTES;
 use super::index::BatchEntry;
 use super::read::wanted;
 use super::side;
-use super::tabled::{summed_up, TableRead};
+use super::tabled::{ReadAhead, TableRead};
 use crate::batch::BatchHeader;
 use crate::disk::{Disk, ReadFile};
 use crate::ids::{DenseId, Offset};
@@ -126,25 +126,17 @@ impl ColdRead {
         ColdRead { bytes_max: bytes_max.min(self.bytes_max), ..self }
     }
 
+    /// What may be done while the reader takes in what this read gives it.
+    pub fn ahead(&self) -> Option<ReadAhead> {
+        match &self.source {
+            Source::Segment { .. } => None,
+            Source::Table(table) => Some(table.ahead(self.bytes_max)),
+        }
+    }
+
     /// Reads the batches. Blocks; the bytes are whole batches in offset order. Out of a table at
     /// least one comes back, and be it one without records: a reader always gets on.
     pub fn run(self) -> Result<Bytes, ColdError> {
-        self.read()
-    }
-
-    /// Reads the batches like `run`. With them comes what a reader that is catching up will want
-    /// next, when it takes work that can be done before it asks.
-    pub fn run_with_ahead(self) -> Result<(Bytes, Option<ReadAhead>), ColdError> {
-        let bytes = self.read()?;
-        let is_table = matches!(self.source, Source::Table(_));
-        if !is_table || bytes.len() < self.bytes_max / 2 {
-            return Ok((bytes, None));
-        }
-        let (from, _) = summed_up(&bytes);
-        Ok((bytes, Some(ReadAhead(ColdRead { from, whole_first: true, ..self }))))
-    }
-
-    fn read(&self) -> Result<Bytes, ColdError> {
         match &self.source {
             Source::Segment { path, entries } => {
                 let read = self.read_segment(path, entries);
@@ -170,17 +162,6 @@ impl ColdRead {
             entries = rest;
         }
         Ok(Bytes::from(bytes))
-    }
-}
-
-/// The read after a read of a table. It leaves the batches made again in the cache of the tables.
-#[derive(Debug)]
-pub struct ReadAhead(ColdRead);
-
-impl ReadAhead {
-    /// Blocks. What fails here fails again when the reader asks, and is told then.
-    pub fn run(self) {
-        drop(self.0.read());
     }
 }
 

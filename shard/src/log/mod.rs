@@ -59,7 +59,7 @@ mod write;
 
 pub use carry::CarryError;
 pub use chain::OpenError;
-pub use cold::{ColdError, ColdRead, ReadAhead};
+pub use cold::{ColdError, ColdRead};
 pub use engine::Log;
 pub use feed::{Fed, Feed, OpenFeed};
 pub use frame::{Carried, FrameHeader, Kind, FRAME_HEADER_BYTES, PAGE_BYTES};
@@ -78,6 +78,7 @@ pub use scan::{Frame, Scanner};
 pub use seek::{Found, TimeSeek, TimeTarget};
 pub use settings::{Compaction, Flush, LogSettings, LogSpec, PartitionSettings};
 pub use side::{SideBatch, SideError, Sides};
+pub use tabled::ReadAhead;
 pub use tables::{Pending, TableEnds};
 #[cfg(test)]
 mod tests;

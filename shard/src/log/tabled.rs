@@ -20,6 +20,7 @@ use std::sync::Arc;
 const PARTS_MAX: usize = 32;
 
 /// A read of what is only in a table.
+#[derive(Clone)]
 pub(super) struct TableRead {
     blocks: Arc<Blocks>,
     partition: i32,
@@ -53,6 +54,10 @@ impl TableRead {
         (!read.parts.is_empty()).then_some(read)
     }
 
+    pub fn ahead(&self, bytes_max: usize) -> ReadAhead {
+        ReadAhead { table: self.clone(), bytes_max }
+    }
+
     /// Reads the batches. Blocks.
     pub fn read(
         &self,
@@ -61,9 +66,10 @@ impl TableRead {
     ) -> Result<Bytes, ColdError> {
         let mut batches: Vec<Bytes> = Vec::new();
         let mut bytes = 0;
-        let first = self.parts.partition_point(|at| at.part.end <= from);
-        let parts = self.parts.get(first..).unwrap_or_default();
-        for (at, PartAt { file, part }) in parts.iter().enumerate() {
+        for (at, PartAt { file, part }) in self.parts.iter().enumerate() {
+            if part.end <= from {
+                continue;
+            }
             let want = Want {
                 partition: self.partition,
                 from,
@@ -75,7 +81,7 @@ impl TableRead {
                 break;
             }
             let (end, records) = summed_up(&read);
-            if records == 0 && end >= part.end && at + 1 < parts.len() {
+            if records == 0 && end >= part.end && at + 1 < self.parts.len() {
                 continue;
             }
             bytes += read.len();
@@ -91,8 +97,30 @@ impl TableRead {
     }
 }
 
+/// Makes ready what follows a read, for a reader that goes on.
+#[derive(Debug)]
+pub struct ReadAhead {
+    table: TableRead,
+    bytes_max: usize,
+}
+
+impl ReadAhead {
+    /// `read` is what the read gave. Only one that was cut short by its bound will go on at once.
+    /// Blocks.
+    pub fn run(self, read: &[u8]) {
+        if read.len() < self.bytes_max / 2 {
+            return;
+        }
+        let (from, _) = summed_up(read);
+        if let Err(error) = self.table.read(from, (self.bytes_max, true)) {
+            // Whoever wants it will hear of it.
+            tracing::debug!(%error, "nothing is read ahead");
+        }
+    }
+}
+
 /// Where batches end, and how many records are in them.
-pub(super) fn summed_up(mut bytes: &[u8]) -> (Offset, i64) {
+fn summed_up(mut bytes: &[u8]) -> (Offset, i64) {
     let (mut end, mut records) = (Offset(0), 0);
     while let Ok((header, _, rest)) = BatchHeader::split(bytes) {
         end = header.end_offset();
@@ -121,16 +149,13 @@ impl TablePlace {
         from: Offset,
         until: Offset,
     ) -> Result<Option<Found>, ColdError> {
-        let (blocks, file, partition) = (&self.blocks, &self.file, self.part.partition);
-        let found = match target {
-            TimeTarget::AtOrAfter(time) => find_time(blocks, file, partition, time, from..until)?,
-            TimeTarget::Greatest => find_latest(blocks, file, partition, from..until)?,
-        };
-        Ok(found.map(|found| Found {
-            offset: found.offset,
-            timestamp: found.timestamp,
-            leader_epoch: found.leader_epoch,
-        }))
+        let (partition, offsets) = (self.part.partition, from..until);
+        Ok(match target {
+            TimeTarget::AtOrAfter(time) => {
+                find_time(&self.blocks, &self.file, partition, time, offsets)?
+            }
+            TimeTarget::Greatest => find_latest(&self.blocks, &self.file, partition, offsets)?,
+        })
     }
 }
 

@@ -1,7 +1,8 @@
 //! Look-ups by time in a table file, for ListOffsets.
 //!
 //! Stands beside `rebatch`: the version has named the file (by the times of its parts), this names
-//! the record. Reads only the columns of offsets, times and epochs. Blocks.
+//! the record. Reads only the columns of offsets and times, and of the pages before the record no
+//! more than it must. Blocks.
 
 use super::cache::Blocks;
 use super::error::{Damage, TableError};
@@ -9,22 +10,13 @@ use super::file::{FileReader, Scan};
 use super::schema::column;
 use super::TableFile;
 use crate::ids::{LeaderEpoch, Offset, Timestamp};
+use crate::log::Found;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, Int8Type};
 use arrow_array::RecordBatch;
 use std::ops::Range;
 
-/// A row as a look-up sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    pub offset: Offset,
-    pub timestamp: Timestamp,
-    pub leader_epoch: LeaderEpoch,
-    /// The timestamp is the broker's.
-    pub is_append_time: bool,
-}
-
-/// The first record of a partition within `offsets` whose timestamp is at least `time`.
+/// The first record of a partition among these offsets whose timestamp is at least `time`.
 pub fn find_time(
     blocks: &Blocks,
     file: &TableFile,
@@ -35,14 +27,14 @@ pub fn find_time(
     let reader = blocks.reader(file)?;
     let mut found = None;
     each_row(&reader, partition, offsets, |row| {
-        found = (row.timestamp >= time).then_some(row);
+        found = (row.timestamp >= time).then_some(Found::from(row));
         found.is_none()
     })?;
     Ok(found)
 }
 
-/// The first record with the largest timestamp of a partition within `offsets`; where the broker's
-/// clock was stamped, the last of those in a row that share it, as in Kafka.
+/// The first record with the largest timestamp of a partition among these offsets; where the
+/// broker's clock was stamped, the last one of those that share it, as in Kafka.
 pub fn find_latest(
     blocks: &Blocks,
     file: &TableFile,
@@ -50,59 +42,73 @@ pub fn find_latest(
     offsets: Range<Offset>,
 ) -> Result<Option<Found>, TableError> {
     let reader = blocks.reader(file)?;
-    let mut found: Option<Found> = None;
-    let mut is_in_row = false;
+    let mut found: Option<Row> = None;
     each_row(&reader, partition, offsets, |row| {
-        let is_next = |best: Found| {
-            is_in_row
-                && row.is_append_time
-                && best.is_append_time
-                && row.timestamp == best.timestamp
-        };
-        is_in_row = found.is_none_or(|best| row.timestamp > best.timestamp || is_next(best));
-        if is_in_row {
+        let is_later = found.is_none_or(|best| {
+            row.timestamp > best.timestamp
+                || (row.timestamp == best.timestamp && row.is_append_time && best.is_append_time)
+        });
+        if is_later {
             found = Some(row);
         }
         true
     })?;
-    Ok(found)
+    Ok(found.map(Found::from))
 }
 
-/// Shows the rows within `offsets` until it is told to stop.
+/// A row as a look-up sees it.
+#[derive(Clone, Copy)]
+struct Row {
+    offset: Offset,
+    timestamp: Timestamp,
+    is_append_time: bool,
+    leader_epoch: LeaderEpoch,
+}
+
+impl From<Row> for Found {
+    fn from(row: Row) -> Found {
+        let Row { offset, timestamp, leader_epoch, .. } = row;
+        Found { offset, timestamp, leader_epoch }
+    }
+}
+
+/// Shows the rows of a range of offsets until it is told to stop.
 fn each_row(
     reader: &FileReader,
     partition: i32,
     offsets: Range<Offset>,
-    mut show: impl FnMut(Found) -> bool,
+    mut show: impl FnMut(Row) -> bool,
 ) -> Result<(), TableError> {
     let columns =
         vec![column::OFFSET, column::TIMESTAMP_MS, column::TIMESTAMP_TYPE, column::LEADER_EPOCH];
-    let Range { start: from, end: until } = offsets;
+    let (from, until) = (offsets.start, offsets.end);
     for batch in reader.read(&Scan { from, until, columns, ..Scan::all(partition) })? {
         let batch = batch?;
-        let Some(mut rows) = rows_of(&batch) else {
+        let Some(rows) = rows_of(&batch) else {
             let damage = Damage::Missing("columns of a table");
             return Err(TableError::damaged(reader.path(), damage));
         };
-        if !rows.all(&mut show) {
-            return Ok(());
+        for row in rows {
+            if !show(row) {
+                return Ok(());
+            }
         }
     }
     Ok(())
 }
 
-fn rows_of(batch: &RecordBatch) -> Option<impl Iterator<Item = Found> + '_> {
+fn rows_of(batch: &RecordBatch) -> Option<impl Iterator<Item = Row> + '_> {
     let [offset, timestamp, kind, epoch] = batch.columns() else { return None };
     let offset = offset.as_primitive_opt::<Int64Type>()?.values().iter();
     let timestamp = timestamp.as_primitive_opt::<Int64Type>()?.values().iter();
     let kind = kind.as_primitive_opt::<Int8Type>()?.values().iter();
     let epoch = epoch.as_primitive_opt::<Int32Type>()?.values().iter();
-    let places = offset.zip(timestamp);
-    Some(places.zip(kind.zip(epoch)).map(|((&offset, &timestamp), (&kind, &epoch))| Found {
+    let rows = offset.zip(timestamp).zip(kind.zip(epoch));
+    Some(rows.map(|((&offset, &timestamp), (&kind, &epoch))| Row {
         offset: Offset(offset),
         timestamp: Timestamp(timestamp),
-        leader_epoch: LeaderEpoch(epoch),
         is_append_time: kind != 0,
+        leader_epoch: LeaderEpoch(epoch),
     }))
 }
 
@@ -111,14 +117,11 @@ mod tests {
     use super::*;
     use crate::batch::{place, BatchBuilder, NewRecord};
     use crate::disk::sim::SimDisk;
-    use crate::ids::LeaderEpoch;
     use crate::table::file::{Covered, FileWriter};
     use crate::table::rows::RowsBuilder;
     use crate::table::{file_path, FileId};
     use std::path::Path;
     use std::sync::Arc;
-
-    const END: Offset = Offset(i64::MAX);
 
     /// Partition 1 with records at 10, 12, 14… of these times.
     fn file(disk: &SimDisk, times: &[i64], is_append_time: bool) -> TableFile {
@@ -131,7 +134,7 @@ mod tests {
             }
             batch.push(&NewRecord { timestamp: time, ..Default::default() });
             let mut batch = batch.build();
-            place(&mut batch, Offset(offset), LeaderEpoch(0));
+            place(&mut batch, Offset(offset), LeaderEpoch(3));
             rows.push(1, Timestamp(0), &batch).unwrap();
         }
         let (table, id) = (Path::new("/t"), FileId(1));
@@ -148,7 +151,9 @@ mod tests {
         let file = file(&disk, &[50, 40, 70, 60, 70], false);
         let blocks = Blocks::new(Arc::new(disk), 1 << 20);
         let check = |time: i64, from: i64, expect: Option<(i64, i64)>| {
-            let found = find_time(&blocks, &file, 1, Timestamp(time), Offset(from)..END).unwrap();
+            let range = Offset(from)..Offset(i64::MAX);
+            let found = find_time(&blocks, &file, 1, Timestamp(time), range).unwrap();
+            assert!(found.is_none_or(|found| found.leader_epoch == LeaderEpoch(3)));
             assert_eq!(found.map(|found| (found.offset.0, found.timestamp.0)), expect);
         };
         check(0, 0, Some((10, 50)));
@@ -157,21 +162,22 @@ mod tests {
         check(61, 15, Some((18, 70)));
         check(71, 0, None);
         check(0, 19, None);
-        let latest = |from: i64| find_latest(&blocks, &file, 1, Offset(from)..END).unwrap();
-        assert_eq!(latest(0).map(|found| found.offset), Some(Offset(14)));
-        assert_eq!(latest(15).map(|found| found.offset), Some(Offset(18)));
-        assert_eq!(latest(20), None);
-        assert!(find_latest(&blocks, &file, 2, Offset(0)..END).is_err());
+        let latest = |from: i64, until: i64| {
+            find_latest(&blocks, &file, 1, Offset(from)..Offset(until)).unwrap()
+        };
+        assert_eq!(latest(0, 99).map(|found| found.offset), Some(Offset(14)));
+        assert_eq!(latest(15, 99).map(|found| found.offset), Some(Offset(18)));
+        assert_eq!(latest(0, 14).map(|found| found.offset), Some(Offset(10)));
+        assert_eq!(latest(20, 99), None);
+        assert!(find_latest(&blocks, &file, 2, Offset(0)..Offset(99)).is_err());
     }
 
     #[test]
     fn with_append_time_the_last_of_the_latest_is_named() {
         let disk = SimDisk::new(1);
-        let file = file(&disk, &[40, 70, 70, 60, 70], true);
+        let file = file(&disk, &[40, 70, 70, 60], true);
         let blocks = Blocks::new(Arc::new(disk), 1 << 20);
-        let latest = find_latest(&blocks, &file, 1, Offset(0)..END).unwrap();
+        let latest = find_latest(&blocks, &file, 1, Offset(0)..Offset(99)).unwrap();
         assert_eq!(latest.map(|found| found.offset), Some(Offset(14)));
-        let before = find_latest(&blocks, &file, 1, Offset(0)..Offset(14)).unwrap();
-        assert_eq!(before.map(|found| found.offset), Some(Offset(12)));
     }
 }

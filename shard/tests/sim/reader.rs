@@ -39,11 +39,7 @@ pub fn whole(
         }
         let hot_start = log.table_ends(id).map_or(Offset(0), |ends| ends.hot_start);
         if let Some(cold) = plan.cold {
-            let read = cold.run_with_ahead();
-            let (bytes, ahead) = read.map_err(|error| failed("cold read", error))?;
-            if let Some(ahead) = ahead {
-                ahead.run();
-            }
+            let bytes = cold.run().map_err(|error| failed("cold read", error))?;
             split(&bytes, at < hot_start, &mut step)?;
         }
         let Some(last) = step.last() else { return Ok((from, all)) };

@@ -59,11 +59,20 @@ struct Kept {
     /// Log starts have passed files, or files have to be merged, compacted or removed.
     upkeep_at: Option<Timestamp>,
     askers: Vec<Asker>,
-    in_round: bool,
+    in_round: Option<Reason>,
+    /// Rounds in a row that failed, or did not get on with all of it.
     failures: u32,
     /// Not before. ms of the monotonic clock.
     retry_ms: u64,
     asked_ms: Option<u64>,
+}
+
+/// A partition as a round found it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub log_start: Offset,
+    /// Where what is committed ends.
+    pub end: Offset,
 }
 
 /// What became of a table whose topic is gone.
@@ -84,8 +93,8 @@ pub enum Ended {
         manifest: Manifest,
         /// When the files are to be looked at again, whatever comes in.
         upkeep_at: Option<Timestamp>,
-        /// How far each partition was committed when the round began.
-        ends: BTreeMap<i32, Offset>,
+        /// The partitions as they were when the round began.
+        seen: BTreeMap<i32, Seen>,
     },
     /// What was planned has changed meanwhile: to be planned anew.
     Outdated(Option<Manifest>),
@@ -99,8 +108,6 @@ pub struct Begun {
     pub version: Arc<Version>,
     pub manifest: Option<Manifest>,
     pub reason: Reason,
-    /// Rounds that have failed since the last that did not.
-    pub failures: u32,
 }
 
 #[derive(Debug, Default)]
@@ -151,7 +158,7 @@ impl Keeper {
             wants_room: false,
             upkeep_at: None,
             askers: Vec::new(),
-            in_round: false,
+            in_round: None,
             failures: 0,
             retry_ms: 0,
             asked_ms: None,
@@ -188,7 +195,7 @@ impl Keeper {
         let kept = self.kept(topic);
         let now_ms = now.mono_us / 1000;
         let is_fresh = kept.asked_ms.is_some_and(|at_ms| now_ms < at_ms + coalesced_ms);
-        if is_fresh && !kept.in_round {
+        if is_fresh && kept.in_round.is_none() {
             // An asker that is gone needs no answer.
             let _ = reply.send(Ok(kept.version.clone()));
             return;
@@ -203,8 +210,8 @@ impl Keeper {
             let _ = asker.reply.send(Err(GateError::Unknown));
         }
         match kept.in_round {
-            true => Removed::InRound,
-            false => Removed::Idle,
+            Some(_) => Removed::InRound,
+            None => Removed::Idle,
         }
     }
 
@@ -213,7 +220,7 @@ impl Keeper {
         let due = |kept: &Kept| Some((kept.due(settings, now)?, kept.oldest(), kept.topic.id));
         let (reason, _, topic) = self.kept.values().filter_map(due).min()?;
         let kept = self.kept.get_mut(&topic)?;
-        kept.in_round = true;
+        kept.in_round = Some(reason);
         kept.askers.iter_mut().for_each(|asker| asker.is_heard = true);
         self.rounds += 1;
         Some(Begun {
@@ -221,7 +228,6 @@ impl Keeper {
             version: kept.version.clone(),
             manifest: kept.manifest.take(),
             reason,
-            failures: kept.failures,
         })
     }
 
@@ -231,21 +237,28 @@ impl Keeper {
 
     /// Whether somebody waits for a table that is in no round.
     pub fn is_asked(&self) -> bool {
-        self.kept.values().any(|kept| !kept.in_round && !kept.askers.is_empty())
+        self.kept.values().any(|kept| kept.in_round.is_none() && !kept.askers.is_empty())
     }
 
     /// A round is over. True when its topic is gone.
     pub fn ended(&mut self, topic: Uuid, ended: Ended, now: Now) -> bool {
         self.rounds -= 1;
         let Some(kept) = self.kept.get_mut(&topic) else { return true };
-        kept.in_round = false;
+        let reason = kept.in_round.take();
         let now_ms = now.mono_us / 1000;
         match ended {
-            Ended::Written { manifest, upkeep_at, ends } => {
-                kept.failures = 0;
-                kept.retry_ms = 0;
-                kept.written(manifest, &ends, now_ms);
+            Ended::Written { manifest, upkeep_at, seen } => {
                 kept.upkeep_at = upkeep_at;
+                let before = std::mem::replace(&mut kept.version, manifest.version().clone());
+                kept.manifest = Some(manifest);
+                if reason != Some(Reason::Upkeep) && kept.is_stuck(&before, &seen) {
+                    kept.failed(now_ms);
+                    self.failures += 1;
+                } else {
+                    kept.failures = 0;
+                    kept.retry_ms = 0;
+                }
+                kept.written(&seen, now_ms);
             }
             Ended::Outdated(manifest) => {
                 kept.manifest = manifest;
@@ -253,12 +266,7 @@ impl Keeper {
             }
             Ended::Failed(manifest) => {
                 kept.manifest = manifest;
-                kept.failures += 1;
-                let wait_ms = RETRY_MIN_MS << (kept.failures - 1).min(16);
-                kept.retry_ms = now_ms + wait_ms.min(RETRY_MAX_MS);
-                for asker in kept.askers.drain(..) {
-                    let _ = asker.reply.send(Err(GateError::NotWritten));
-                }
+                kept.failed(now_ms);
                 self.failures += 1;
             }
         }
@@ -273,7 +281,7 @@ impl Keeper {
 
 impl Kept {
     fn due(&self, settings: &TableSettings, now: Now) -> Option<Reason> {
-        if self.in_round || now.mono_us / 1000 < self.retry_ms {
+        if self.in_round.is_some() || now.mono_us / 1000 < self.retry_ms {
             return None;
         }
         if !self.askers.is_empty() {
@@ -293,20 +301,43 @@ impl Kept {
         self.waiting.values().filter_map(|waiting| waiting.since).min()
     }
 
-    /// Takes what a round has written, and answers those who have waited for no more than that.
-    fn written(&mut self, manifest: Manifest, ends: &BTreeMap<i32, Offset>, now_ms: u64) {
-        self.version = manifest.version().clone();
-        self.manifest = Some(manifest);
+    /// Whether a partition got no further, although something waits: it cannot be read.
+    fn is_stuck(&self, before: &Version, seen: &BTreeMap<i32, Seen>) -> bool {
+        self.waiting.values().any(|waiting| {
+            let end = |version: &Version| version.table_end(waiting.partition);
+            let start = seen.get(&waiting.partition).map_or(Offset(0), |seen| seen.log_start);
+            let from = waiting.from.max(start).max(end(before).unwrap_or(Offset(0)));
+            from < waiting.until && end(&self.version) == end(before)
+        })
+    }
+
+    /// Nothing, or not all, came of a round: it is tried again later, and nobody waits until then.
+    fn failed(&mut self, now_ms: u64) {
+        self.failures += 1;
+        let wait_ms = RETRY_MIN_MS << (self.failures - 1).min(16);
+        self.retry_ms = now_ms + wait_ms.min(RETRY_MAX_MS);
+        for asker in self.askers.drain(..) {
+            // One that is gone needs no answer.
+            let _ = asker.reply.send(Err(GateError::NotWritten));
+        }
+    }
+
+    /// Looks at what a round has written, and answers those who have waited for no more than that.
+    fn written(&mut self, seen: &BTreeMap<i32, Seen>, now_ms: u64) {
         self.wants_room = false;
         let version = &self.version;
-        let end = |partition: i32| version.table_end(partition).unwrap_or(Offset(0));
+        let end = |partition: i32| {
+            let start = seen.get(&partition).map(|seen| seen.log_start);
+            version.table_end(partition).max(start).unwrap_or(Offset(0))
+        };
         // Owners tell what is left when they have the new version.
         self.waiting.retain(|partition, waiting| waiting.until > end(*partition));
         for waiting in self.waiting.values_mut() {
             waiting.from = waiting.from.max(end(waiting.partition));
         }
         for asker in self.askers.iter_mut().filter(|asker| asker.is_heard) {
-            asker.target.get_or_insert_with(|| ends.clone());
+            let ends = || seen.iter().map(|(partition, seen)| (*partition, seen.end)).collect();
+            asker.target.get_or_insert_with(ends);
         }
         let is_there = |asker: &Asker| {
             let reached = |(partition, to): (&i32, &Offset)| end(*partition) >= *to;
@@ -374,7 +405,8 @@ mod tests {
     fn written(topic: &Topic, end: i64) -> Ended {
         let (manifest, _) = Manifest::open(&SimDisk::new(1), Path::new("/t"), topic.id)
             .expect("there is nothing to read");
-        Ended::Written { manifest, upkeep_at: None, ends: BTreeMap::from([(0, Offset(end))]) }
+        let seen = Seen { log_start: Offset(0), end: Offset(end) };
+        Ended::Written { manifest, upkeep_at: None, seen: BTreeMap::from([(0, seen)]) }
     }
 
     #[test]
@@ -415,7 +447,7 @@ mod tests {
         assert_eq!(keeper.failures, 44);
         assert!(next(&mut keeper, at).is_some());
         keeper.ended(topic.id, written(&topic, 5), now(at));
-        assert!(next(&mut keeper, at).is_some(), "what waits still waits");
+        assert_eq!(keeper.failures, 45, "nothing was written of what waits");
     }
 
     #[test]

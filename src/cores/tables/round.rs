@@ -6,7 +6,7 @@
 //!
 //! What an owner has removed between its answer and the reading is planned anew.
 
-use super::keeper::{Begun, Ended, Reason};
+use super::keeper::{Begun, Ended, Reason, Seen};
 use super::lane::IDLE;
 use super::work::{Outcome, Work};
 use crate::catalog::Topic;
@@ -97,18 +97,14 @@ impl Core {
     }
 
     async fn round(self: &Rc<Self>, begun: Begun) -> Ended {
-        let Begun { topic, version, manifest, reason, failures } = begun;
+        let Begun { topic, version, manifest, reason } = begun;
         let shares = match self.gather(&topic, reason).await {
             Ok(shares) => shares,
             Err(_) => return Ended::Outdated(manifest),
         };
-        let ends = shares.iter().map(|share| (share.partition, share.end)).collect();
-        let mut work = self.work(&topic, reason, shares);
-        if failures > 1 && work.feeds.len() > 1 {
-            // One that cannot be read must not hold back the others: each has its turn alone.
-            let turn = failures as usize % work.feeds.len();
-            work.feeds = work.feeds.drain(..).skip(turn).take(1).collect();
-        }
+        let seen = |share: &TableShare| Seen { log_start: share.log_start, end: share.end };
+        let seen = shares.iter().map(|share| (share.partition, seen(share))).collect();
+        let work = self.work(&topic, reason, shares);
         let nice = self.niceness();
         let (disk, before) = (self.disk.clone(), version.number);
         let done = self.tables.lane.run(nice, move || work.run(&*disk, manifest)).await;
@@ -119,7 +115,7 @@ impl Core {
                 if manifest.version().number > before {
                     self.make_table_known(&topic, manifest.version());
                 }
-                Ended::Written { manifest, upkeep_at, ends }
+                Ended::Written { manifest, upkeep_at, seen }
             }
             (manifest, Err(failure)) if failure.is_outdated() => Ended::Outdated(manifest),
             (manifest, outcome) => {

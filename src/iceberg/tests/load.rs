@@ -215,18 +215,23 @@ fn a_clock_that_stands_or_goes_back_does_not_stop_loads() {
 #[test]
 fn damaged_or_moved_metadata_is_made_anew() {
     let folder = Folder::new();
-    let mut made = MadeTable::new(&folder.0);
-    made.append(&[0], 10);
-    open(&made, NOON).load(&made.version(), NOON).expect("loaded");
-    for name in metadata_files(&made.dir) {
-        let path = made.dir.join("metadata").join(&name);
+    for kind in [".metadata.json", "snap-", "manifest-"] {
+        let mut made = MadeTable::new(&folder.0);
+        made.append(&[0], 10);
+        open(&made, NOON).load(&made.version(), NOON).expect("loaded");
+        let names = metadata_files(&made.dir);
+        let name = names.iter().find(|name| name.contains(kind)).expect("one of each kind");
+        let path = made.dir.join("metadata").join(name);
         let whole = fs::read(&path).expect("read");
         fs::write(&path, &whole[..whole.len() / 2]).expect("written");
         made.append(&[0], 1);
         let loaded = open(&made, NOON).load(&made.version(), NOON + 1).expect("loaded");
-        let (rows, snapshots) = seen(&loaded);
-        assert_eq!((rows, snapshots), (made.rows().len() as u64, 1), "{name} cut");
+        assert_eq!(seen(&loaded), (11, 1), "{name} cut");
+        assert!(!loaded.location.ends_with(name), "{name} is not used again");
+        check(&made, &loaded, &[("append", 11)]);
     }
+    let mut made = MadeTable::new(&folder.0);
+    made.append(&[0], 10);
     let text = |loaded: &Loaded| {
         let path = loaded.location.strip_prefix("file://").expect("a location");
         fs::read_to_string(path).expect("read")

@@ -23,6 +23,7 @@ use std::io;
 use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 /// Connections at once; more are closed at the door.
@@ -42,8 +43,21 @@ struct NoRoles;
 
 impl PgCatalogContextProvider for NoRoles {}
 
-/// Answers PostgreSQL clients at `listener` for as long as it is polled.
-pub async fn serve(listener: TcpListener, engine: Arc<Engine>) {
+/// Answers PostgreSQL clients at `listener` until the runtime ends.
+pub fn start(
+    listener: std::net::TcpListener,
+    engine: Arc<Engine>,
+    on: &Handle,
+) -> Result<(), QueryError> {
+    let failed = |error: io::Error| QueryError::Failed(format!("PostgreSQL clients: {error}"));
+    listener.set_nonblocking(true).map_err(failed)?;
+    let _on = on.enter();
+    let listener = TcpListener::from_std(listener).map_err(failed)?;
+    on.spawn(serve(listener, engine));
+    Ok(())
+}
+
+async fn serve(listener: TcpListener, engine: Arc<Engine>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let connections = Arc::new(ConnectionManager::new());
     loop {

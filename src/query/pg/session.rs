@@ -157,7 +157,7 @@ fn watched<C: ClientInfo>(response: Response, client: &C) -> Response {
     let handle = client.session_extensions().get::<Arc<ConnectionHandle>>();
     let timeout = client.metadata().get(STATEMENT_TIMEOUT);
     let timeout = timeout.and_then(|text| text.parse().ok()).map(Duration::from_millis);
-    let QueryResponse { command_tag, row_schema, data_rows } = query;
+    let QueryResponse { command_tag, row_schema, data_rows, .. } = query;
     let rows = Watched { rows: data_rows, handle, timeout };
     let mut response = QueryResponse::new(row_schema, rows.into_stream());
     response.set_command_tag(&command_tag);
@@ -178,20 +178,11 @@ where
         let Watched { rows, handle, timeout } = self;
         stream::once(async move {
             let ended = ending(handle, timeout).await;
-            let rows = rows.map(Some).chain(stream::once(async { None }));
-            stream::unfold((rows, ended, false), |(mut rows, mut ended, is_over)| async move {
-                if is_over {
-                    return None;
-                }
-                let next = rows.next();
-                match futures::future::select(next, &mut ended).await {
-                    futures::future::Either::Left((Some(Some(row)), _)) => {
-                        Some((row, (rows, ended, false)))
-                    }
-                    futures::future::Either::Left(_) => None,
-                    futures::future::Either::Right((error, _)) => {
-                        Some((Err(error), (rows, ended, true)))
-                    }
+            stream::unfold((rows, Some(ended)), |(mut rows, ended)| async move {
+                let mut ended = ended?;
+                match futures::future::select(rows.next(), &mut ended).await {
+                    futures::future::Either::Left((row, _)) => Some((row?, (rows, Some(ended)))),
+                    futures::future::Either::Right((error, _)) => Some((Err(error), (rows, None))),
                 }
             })
         })
@@ -209,10 +200,13 @@ async fn ending(handle: Option<Arc<Arc<ConnectionHandle>>>, timeout: Option<Dura
     };
     Box::pin(async move {
         let cancelled = async {
-            match cancelled {
-                // A later query of the connection takes the place of this one's canceller.
-                Some(cancelled) if cancelled.await.is_ok() => {}
-                _ => std::future::pending().await,
+            // A later query of the connection takes the place of this one's canceller.
+            let is_told = match cancelled {
+                Some(cancelled) => cancelled.await.is_ok(),
+                None => false,
+            };
+            if !is_told {
+                std::future::pending::<()>().await;
             }
         };
         let cancelled = std::pin::pin!(cancelled);

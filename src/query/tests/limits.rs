@@ -48,10 +48,14 @@ fn a_query_that_needs_too_much_memory_ends() {
 
 #[test]
 fn too_many_queries_wait_and_are_refused() {
-    let settings = Settings { concurrency: 1, timeout: Duration::from_millis(300), ..settings() };
+    let settings = Settings { concurrency: 1, patience: Duration::from_millis(100), ..settings() };
     let bench = Bench::with(settings);
     let said = block_on(async {
-        let held = bench.engine.run("SELECT 1").await.expect("the only place");
+        let held = bench
+            .engine
+            .run("SELECT * FROM generate_series(1, 100000000)")
+            .await
+            .expect("the only place");
         let refused = bench.ask("SELECT 2").await.expect_err("no place");
         drop(held);
         bench.ask("SELECT 3").await.expect("the place is free again");

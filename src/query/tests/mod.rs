@@ -5,6 +5,7 @@ mod rows;
 
 use super::snapshots::*;
 use super::*;
+use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use futures::future::{BoxFuture, FutureExt};
 use futures::StreamExt;
@@ -112,6 +113,7 @@ pub fn settings() -> Settings {
         spill_bytes: 64 << 20,
         timeout: Duration::from_secs(60),
         concurrency: 4,
+        patience: Duration::from_secs(10),
         threads: 2,
     }
 }

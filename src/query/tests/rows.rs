@@ -23,6 +23,7 @@ fn files_and_batches_are_one_table() {
     assert_eq!(bench.number("SELECT count(DISTINCT (kafka_partition, kafka_offset)) FROM t"), 4164);
     let sum: i64 = (0..4100).sum::<i64>() + (0..60).sum::<i64>() + (5 + 6 + 7 + 8);
     assert_eq!(bench.number("SELECT sum(json_get_int(utf8(value), 'n')) FROM t"), sum);
+    assert_eq!(bench.number("SELECT sum((value->>'n')::bigint) FROM t"), sum);
 }
 
 #[test]
