@@ -12,16 +12,22 @@ use async_trait::async_trait;
 use datafusion::arrow::array::{ListBuilder, StringBuilder};
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::{DFSchema, ParamValues, ScalarValue};
+use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{
     create_udf, ColumnarValue, EmptyRelation, LogicalPlan, ScalarUDF, Volatility,
 };
 use datafusion::prelude::SessionContext;
-use datafusion::sql::sqlparser::ast::{Set, Statement};
+use datafusion::sql::parser::Statement as Parsed;
+use datafusion::sql::sqlparser::ast::{Declare, DeclareType, Set, Statement};
+use datafusion_postgres::arrow_pg::datatypes::df;
 use datafusion_postgres::hooks::HookClient;
 use datafusion_postgres::QueryHook;
+use pgwire::api::portal::{Format, Portal};
 use pgwire::api::results::{Response, Tag};
+use pgwire::api::stmt::StoredStatement;
+use pgwire::api::store::PortalStore;
 use pgwire::api::ClientInfo;
-use pgwire::error::PgWireResult;
+use pgwire::error::{PgWireError, PgWireResult};
 use std::sync::Arc;
 
 /// Settings whose new value has a meaning; the crate's hook keeps them with the connection.
@@ -96,7 +102,47 @@ fn fate_of_set(set: &Set) -> Fate {
     }
 }
 
+/// Opens cursors. Unlike the crate's own way of it this one keeps the plan with the cursor, so that
+/// a client that asks what the rows will be like is told; drivers crash when they are not.
+async fn declare(
+    stmts: &[Declare],
+    session: &SessionContext,
+    client: &dyn HookClient,
+) -> PgWireResult<Response> {
+    let failed = |error: DataFusionError| errors::told(PgWireError::ApiError(Box::new(error)));
+    for declared in stmts {
+        let is_cursor = declared.declare_type == Some(DeclareType::Cursor);
+        let query = declared.for_query.clone().filter(|_| is_cursor);
+        let (Some(name), Some(query)) = (declared.names.first(), query) else {
+            return Err(errors::coded("42601", "DECLARE is for cursors over a query"));
+        };
+        let (name, text) = (name.value.clone(), query.to_string());
+        let statement = Statement::Query(query);
+        let parsed = Parsed::Statement(Box::new(statement.clone()));
+        let plan = session.state().statement_to_plan(parsed).await.map_err(failed)?;
+        let frame = session.execute_logical_plan(plan.clone()).await.map_err(failed)?;
+        let rows = df::encode_dataframe(frame, &Format::UnifiedText, None).await?;
+        let stored = StoredStatement::new(name.clone(), (text, Some((statement, plan))), vec![]);
+        let portal = Portal::new_cursor(name, Arc::new(stored));
+        portal.start(rows).await;
+        client.portal_store().put_portal(Arc::new(portal));
+    }
+    Ok(Response::Execution(Tag::new("DECLARE CURSOR")))
+}
+
 impl ReadOnly {
+    /// The whole answer to a statement that no later hook is to see.
+    async fn answer_with(
+        statement: &Statement,
+        session: &SessionContext,
+        client: &dyn HookClient,
+    ) -> Option<PgWireResult<Response>> {
+        match (ReadOnly::answer(statement), statement) {
+            (None, Statement::Declare { stmts }) => Some(declare(stmts, session, client).await),
+            (answer, _) => answer,
+        }
+    }
+
     fn answer(statement: &Statement) -> Option<PgWireResult<Response>> {
         match fate(statement) {
             Fate::GoesOn => None,
@@ -111,10 +157,10 @@ impl QueryHook for ReadOnly {
     async fn handle_simple_query(
         &self,
         statement: &Statement,
-        _session: &SessionContext,
-        _client: &mut dyn HookClient,
+        session: &SessionContext,
+        client: &mut dyn HookClient,
     ) -> Option<PgWireResult<Response>> {
-        ReadOnly::answer(statement)
+        ReadOnly::answer_with(statement, session, client).await
     }
 
     async fn handle_extended_parse_query(
@@ -139,10 +185,10 @@ impl QueryHook for ReadOnly {
         statement: &Statement,
         _plan: &LogicalPlan,
         _parameters: &ParamValues,
-        _session: &SessionContext,
-        _client: &mut dyn HookClient,
+        session: &SessionContext,
+        client: &mut dyn HookClient,
     ) -> Option<PgWireResult<Response>> {
-        ReadOnly::answer(statement)
+        ReadOnly::answer_with(statement, session, client).await
     }
 }
 
