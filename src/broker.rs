@@ -2,8 +2,8 @@
 //!
 //! Lock and machine are checked by `preflight`. Then: the start counter, all logs, the catalogue
 //! out of log 0, tables, threads for blocking work, cores with their listeners, and one line on
-//! standard output when all of them serve. A stop runs backwards: connections are answered and closed, logs
-//! synced and marked, threads joined.
+//! standard output when all of them serve. A stop runs backwards: connections are answered and
+//! closed, logs synced and marked, threads joined.
 
 mod data;
 mod logs;

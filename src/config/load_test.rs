@@ -52,7 +52,7 @@ fn mistakes_in_a_file_name_the_place_and_the_way_out() {
         ("cores = [[1], [{}]]", "b.toml:1: cores holds one value, not a table or a list of tables"),
         ("[cores]", "b.toml:1: cores holds one value, not a table or a list of tables"),
         ("[cores]\nx = 1", "b.toml:2: unknown key cores.x; did you mean cores?"),
-        ("log = 5", "b.toml:1: unknown key log; did you mean http?"),
+        ("log = 5", "b.toml:1: unknown key log; did you mean pg?"),
         (
             "flush = \"os\"\nflush.interval.ms = 5",
             "b.toml:2: not TOML: cannot extend value of type string with a dotted key; write \

@@ -1,8 +1,8 @@
 //! A core: its logs, where its partitions are, and the functions that serve asks.
 //!
 //! The same functions serve the core's own connections and the messages of other cores. Nothing
-//! here awaits: a log is borrowed, asked and given back within a call. Where a partition is stands in
-//! `routes`, what is done for the logs between asks in `upkeep`.
+//! here awaits: a log is borrowed, asked and given back within a call. Where a partition is stands
+//! in `routes`, what is done for the logs between asks in `upkeep`.
 
 use super::alarms::Alarms;
 use super::append::Group;

@@ -2,8 +2,9 @@
 //!
 //! Tasks: one per other core that serves its messages, one that takes finished jobs, one that looks
 //! after the logs whenever something happened or is due, one that fires the timers of its machines,
-//! one that has tables written, one that serves threads that are no cores, one that turns the loop
-//! now and then. All of them are ended and awaited before the executor is left: what is pending then would leak.
+//! one that has tables written, one that serves threads that are no cores, one that looks how far
+//! groups are behind, one that turns the loop now and then. All of them are ended and awaited
+//! before the executor is left: what is pending then would leak.
 
 use super::core::Core;
 use super::gate::{self, GateEnd};

@@ -4,9 +4,10 @@
 //! serves asks, each log at home in a `host`, partitions found by `routes`, what is due done in
 //! `upkeep`; `ask` and `mesh` are the messages between cores, `gate` those of other threads,
 //! `gather` splits requests and joins answers; `append` and `watch` are those who wait. `jobs` runs
-//! what blocks, `tables` has topics written as tables, `machines` is where state machines live, `catalog` and `groups` are those there
-//! are, `arrivals` passes connections on, `cold` bounds what is read from the disk, `life` starts
-//! and ends a core's tasks.
+//! what blocks, `tables` has topics written as tables, held back by `throttle` when they do not
+//! keep up. `machines` is where state machines live, `catalog` and `groups` are those there are,
+//! `lag` says how far groups are behind; `arrivals` passes connections on, `cold` bounds what is
+//! read from the disk, `life` starts and ends a core's tasks.
 
 mod alarms;
 mod append;

@@ -76,12 +76,7 @@ pub fn on_cores_with_tables(
     let logs = open_logs(&disk, &ids, &settings);
     let (lanes, threads) = Lanes::start(ids.clone(), 1).expect("threads");
     let (lane, table_threads) = TableLane::start(1).expect("threads");
-    let rules = Rules {
-        config: Arc::new(Config::default()),
-        logs: ids.iter().map(|id| id.0).collect(),
-        brokers: vec![1],
-    };
-    let machine = Machine::new(rules).expect("the defaults are right");
+    let machine = empty_catalog(&ids);
     let image = machine.image();
     let sides = Arc::new(logs.iter().map(|(id, log)| (*id, log.sides())).collect());
     let (mut catalog, mut body, quiet) = (Some(machine), Some(body), Quiet::default());
@@ -91,15 +86,9 @@ pub fn on_cores_with_tables(
     let mut running = Some(running);
     let mut starts = Vec::new();
     let (gate, gate_ends) = gate::gate(cores, image.clone(), Path::new("/data"));
-    let tables = TableParts {
-        manifests: Vec::new(),
-        versions: Vec::new(),
-        data: "/data".into(),
-        rules: table_rules,
-        lane,
-        throttle: Throttle::new(cores),
-    };
-    for (((id, log), ends), asks) in logs.into_iter().zip(mesh(cores)).zip(gate_ends) {
+    let tables = no_tables(cores, &table_rules, lane);
+    let each = logs.into_iter().zip(mesh(cores)).zip(gate_ends).zip(tables);
+    for ((((id, log), ends), asks), tables) in each {
         let (to_home, from_home) = home();
         let parts = CoreParts {
             id: id.0 as usize,
@@ -113,14 +102,7 @@ pub fn on_cores_with_tables(
             started,
             disk: disk.clone(),
             group_limits: Arc::new(Config::default().group_limits()),
-            tables: TableParts {
-                manifests: Vec::new(),
-                versions: Vec::new(),
-                data: tables.data.clone(),
-                rules: tables.rules.clone(),
-                lane: tables.lane.clone(),
-                throttle: tables.throttle.clone(),
-            },
+            tables,
             shown: gate.shown(),
         };
         let gate = gate.clone();
@@ -140,13 +122,36 @@ pub fn on_cores_with_tables(
             life.end(quiet).await;
         });
     }
-    drop((lanes, tables));
+    drop(lanes);
     let stops = stops.lock().expect("no test panics while it starts cores");
     let cores = runtime::start(starts, false, &stops).expect("executors");
     drop(stops);
     cores.join().expect("no core died");
     threads.join();
     table_threads.join();
+}
+
+fn empty_catalog(logs: &[LogId]) -> Machine {
+    let rules = Rules {
+        config: Arc::new(Config::default()),
+        logs: logs.iter().map(|id| id.0).collect(),
+        brokers: vec![1],
+    };
+    Machine::new(rules).expect("the defaults are right")
+}
+
+/// What cores of a broker without any table start with.
+fn no_tables(cores: usize, rules: &TableRules, lane: TableLane) -> Vec<TableParts> {
+    let throttle = Throttle::new(cores);
+    let parts = |_| TableParts {
+        manifests: Vec::new(),
+        versions: Vec::new(),
+        data: "/data".into(),
+        rules: rules.clone(),
+        lane: lane.clone(),
+        throttle: throttle.clone(),
+    };
+    (0..cores).map(parts).collect()
 }
 
 fn body<F: Future<Output = ()> + 'static>(run: impl FnOnce(Door) -> F + Send + 'static) -> Body {

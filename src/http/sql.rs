@@ -1,9 +1,9 @@
 //! `POST /sql`: the body is one statement, the answer its rows.
 //!
-//! `Accept` chooses JSON with one object a line (what comes without one), CSV or an Arrow stream. An
-//! error before the first row is a status and a JSON object with `error`; an error behind it breaks
-//! the answer off, so that a client never takes a part for the whole. A client that goes away ends
-//! its query.
+//! `Accept` chooses JSON with one object a line (what comes without one), CSV or an Arrow stream.
+//! An error before the first row is a status and a JSON object with `error`; an error behind it
+//! breaks the answer off, so that a client never takes a part for the whole. A client that goes
+//! away ends its query.
 //!
 //! | status | meaning                                                                        |
 //! |--------|--------------------------------------------------------------------------------|

@@ -1,9 +1,10 @@
 //! The gate every plan passes: who may run, what each query sees, where it runs.
 //!
 //! DataFusion asks a session's planner for each plan that is to be executed, whichever front door
-//! the statement came through. Here that planner lets the query in (`limits`), gives it one moment of
-//! each topic it names, plans it, and wraps the plan so that it runs on the query threads, ends at
-//! its deadline, and is given up when nobody takes its rows any more. Nothing else executes plans.
+//! the statement came through. Here that planner lets the query in (`limits`), gives it one moment
+//! of each topic it names, plans it, and wraps the plan so that it runs on the query threads, ends
+//! at its deadline, and is given up when nobody takes its rows any more. Nothing else executes
+//! plans.
 
 use super::guard;
 use super::limits::{Exceeded, Limits, Permit};
@@ -11,13 +12,14 @@ use super::snapshots::{SnapshotError, Snapshots, TopicSnapshot};
 use async_trait::async_trait;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::catalog::Session;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
@@ -95,9 +97,19 @@ impl QueryPlanner for Admission {
         let deadline = permit.deadline.into();
         let planned = tokio::time::timeout_at(deadline, planned).await;
         let inner = planned.map_err(|_| Exceeded::Time(self.limits.timeout()))??;
+        let inner = inner.transform_up(yielding).data()?;
         let held = Arc::new(Held { permit, _taken: taken });
         Ok(Arc::new(Admitted::new(inner, held, self)))
     }
+}
+
+/// Joins make many batches of one they have read, without ever waiting: here they let go of their
+/// thread now and then, so that a query can be ended.
+fn yielding(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    if plan.name().contains("Join") || plan.name() == "UnnestExec" {
+        return Ok(Transformed::yes(Arc::new(CooperativeExec::new(plan))));
+    }
+    Ok(Transformed::no(plan))
 }
 
 impl From<guard::Refused> for DataFusionError {

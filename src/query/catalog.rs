@@ -1,8 +1,8 @@
 //! The names queries know: `"<view>".kafka_topics.<topic>`.
 //!
-//! A view of the broker is a catalogue, its topics are the tables of one schema, and both follow the
-//! broker's own catalogue at each look-up: nothing is copied, a topic is a table from the moment it
-//! exists. A look-up opens nothing and asks no core.
+//! A view of the broker is a catalogue, its topics are the tables of one schema, and both follow
+//! the broker's own catalogue at each look-up: nothing is copied, a topic is a table from the
+//! moment it exists. A look-up opens nothing and asks no core.
 
 use super::files::Files;
 use super::provider::TopicTable;

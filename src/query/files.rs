@@ -1,8 +1,8 @@
 //! How queries read table files: through the engine's readers, which prove every byte.
 //!
-//! Reads block; they happen on the query threads, which exist for that. A file never changes and its
-//! name is never used again, so a reader stays right for as long as it is kept; those used longest
-//! ago are closed first. A damaged file is an error that names it, never fewer rows.
+//! Reads block; they happen on the query threads, which exist for that. A file never changes and
+//! its name is never used again, so a reader stays right for as long as it is kept; those used
+//! longest ago are closed first. A damaged file is an error that names it, never fewer rows.
 
 use bytes::Bytes;
 use datafusion::datasource::listing::PartitionedFile;

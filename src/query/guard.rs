@@ -1,9 +1,9 @@
 //! Which statements are let through: those that only read topics.
 //!
-//! Everything is parsed first and refused by its kind, before anything is planned. A query is looked
-//! into at every depth, because PostgreSQL lets `INSERT`, `UPDATE`, `DELETE` and `SELECT … INTO`
-//! stand inside of one. What comes behind (the planner of `admission`) refuses plans that write
-//! once more.
+//! Everything is parsed first and refused by its kind, before anything is planned. A query is
+//! looked into at every depth, because PostgreSQL lets `INSERT`, `UPDATE`, `DELETE` and `SELECT …
+//! INTO` stand inside of one. What comes behind (the planner of `admission`) refuses plans that
+//! write once more.
 
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::{DFParser, DFParserBuilder, Statement as Parsed};

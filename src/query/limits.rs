@@ -1,8 +1,8 @@
 //! What queries may use, so that they never take from the log what it needs.
 //!
 //! Memory and spilled bytes are limits of DataFusion's pools; here are the number of queries that
-//! run at once, the time each may take, and the words an error says when a limit was met: each names
-//! the configuration key that sets it.
+//! run at once, the time each may take, and the words an error says when a limit was met: each
+//! names the configuration key that sets it.
 
 use datafusion::error::DataFusionError;
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 //!
 //! A leaf: nothing of the broker below depends on it. A statement comes in through a front door
 //! (`http`, `pg`), `guard` lets through what only reads, DataFusion plans it against `catalog`, and
-//! `admission` lets the plan run on the query threads within the `limits`. A scan reads the files of
-//! a table version and the raw batches behind it, both of one moment (`provider`, `source`, `slice`,
-//! `files`). Queries never run on a core, and cannot stop one.
+//! `admission` lets the plan run on the query threads within the `limits`. A scan reads the files
+//! of a table version and the raw batches behind it, both of one moment (`provider`, `source`,
+//! `slice`, `files`). Queries never run on a core, and cannot stop one.
 
 mod admission;
 mod catalog;

@@ -1,9 +1,9 @@
 //! A topic as a table: what a scan of it reads.
 //!
-//! The table itself holds nothing. Each scan takes the moment of the topic its query sees, and plans
-//! the files and batches of that moment as one source. Files that reach below the log start, whose
-//! first rows nobody may see any more, are read as slices like batches; all others by DataFusion's
-//! Parquet reader, cut into pieces so that several threads can read one.
+//! The table itself holds nothing. Each scan takes the moment of the topic its query sees, and
+//! plans the files and batches of that moment as one source. Files that reach below the log start,
+//! whose first rows nobody may see any more, are read as slices like batches; all others by
+//! DataFusion's Parquet reader, cut into pieces so that several threads can read one.
 
 use super::admission::Taken;
 use super::files::{Files, Readers, TablePiece};

@@ -3,9 +3,9 @@
 //! Of a stretch of a partition its offsets are bounded by what it covers, and of a file the number
 //! of rows is known. No row need stand on a bound: offsets of removed records, markers and aborted
 //! transactions are covered and are no rows. So a piece's bounds are exact where they serve to skip
-//! it, and of the whole scan, where `min` and `max` would come out of them, they are not. Counts are
-//! exact when no row of a file is below the log start, and only then does `count(*)` come out of
-//! them.
+//! it, and of the whole scan, where `min` and `max` would come out of them, they are not. Counts
+//! are exact when no row of a file is below the log start, and only then does `count(*)` come out
+//! of them.
 
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};

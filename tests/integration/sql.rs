@@ -13,7 +13,7 @@ use std::time::Duration;
 const SOON: Duration = Duration::from_secs(60);
 const PARTITIONS: i32 = 3;
 /// Files of tables are written all the time, and the log keeps next to nothing.
-const EAGER: [&str; 14] = [
+const EAGER: [&str; 18] = [
     "--set",
     "hot.bytes=0",
     "--set",
@@ -26,6 +26,10 @@ const EAGER: [&str; 14] = [
     "iceberg.reader.grace.ms=0",
     "--set",
     "log.segment.bytes=1MiB",
+    "--set",
+    "log.segment.initial.bytes=1MiB",
+    "--set",
+    "log.inline.max.bytes=256KiB",
     "--set",
     "log.retention.check.interval.ms=100",
 ];

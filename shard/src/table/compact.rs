@@ -1,9 +1,9 @@
 //! Compaction of a table: the last row of each key stays (cleanup.policy=compact).
 //!
-//! As Apache Kafka's cleaner, by partition: the keys of what no compaction has gone through are
-//! gathered with their last offsets, bounded in memory; then everything up to where that came is
-//! gone through from the log start, and a row whose key has a later one goes, as does a row without
-//! a key. The mark of a deleted key (a row without a value) goes once a compaction has gone through
+//! As Apache Kafka's cleaner: the keys of what no compaction has gone through are gathered with
+//! their last offsets, bounded in memory; then everything up to where that came is gone through
+//! from the log start, and a row whose key has a later one goes, as does a row without a key. First
+//! only keys are read, for a file from which nothing goes is not written again. The mark of a deleted key (a row without a value) goes once a compaction has gone through
 //! it `delete_retention_ms` ago: whoever had begun to read before can still see it. Offsets of rows
 //! that go stay covered.
 //!
@@ -15,11 +15,11 @@
 //! whose newest row is too young waits as a whole, so files of different ages are not merged then
 //! (`class`).
 //!
-//! Gaps: all files up to the last that is old enough are written again in one go, also those from
-//! which nothing goes, and need as much space again until they are. Marks past their time go with
-//! the next compaction only. A table with a damaged file among those is not compacted.
+//! Gaps: the files are written in one go, and need as much space again until they are. Marks past
+//! their time go with the next compaction only. A table with a damaged file among what is to be
+//! gone through is not compacted.
 
-use super::job::{JobError, Piece, Readers, Site};
+use super::job::{JobError, Piece, Readers, Site, Written};
 use super::manifest::Edit;
 use super::merge::{listed, pieces_of, start_of, LogStarts};
 use super::plan::{before, TableSettings};
@@ -33,6 +33,7 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Array, BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// What a key takes in memory besides its bytes.
 const KEY_BYTES: usize = 64;
@@ -40,7 +41,7 @@ const KEY_BYTES: usize = 64;
 const LAG_STEPS: i64 = 8;
 
 /// What compaction is to know of a partition.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Span {
     /// An earlier compaction went through everything below.
     clean_end: Offset,
@@ -53,7 +54,9 @@ struct Span {
 /// One compaction of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compact {
-    replaces: Vec<FileId>,
+    /// By groups that share partitions, in an order in which the parts of each ascend.
+    files: Vec<Vec<FileId>>,
+    /// All that is in them, in order of partition and offset.
     pieces: Vec<Piece>,
     spans: BTreeMap<i32, Span>,
     starts: Vec<(i32, Offset)>,
@@ -97,13 +100,17 @@ pub fn compaction_due(
     if dirty == 0 || !(is_much || is_late) {
         return None;
     }
-    let files = before(version, &touched);
+    let groups = before(version, &touched);
+    let files: Vec<Arc<TableFile>> = groups.iter().flatten().cloned().collect();
     if files.iter().any(|file| version.is_spoiled(file.facts.id)) {
         return None;
     }
     tracing::debug!(topic = %version.topic, clean, dirty, "a table is to be compacted");
     Some(Compact {
-        replaces: files.iter().map(|file| file.facts.id).collect(),
+        files: groups
+            .iter()
+            .map(|files| files.iter().map(|file| file.facts.id).collect())
+            .collect(),
         pieces: pieces_of(version, starts, &files),
         spans,
         starts: listed(starts),
@@ -124,7 +131,7 @@ fn span_of(
     let clean_end = done.last().map_or(start, |last| last.end.max(start));
     let old_enough =
         version.parts(partition).iter().take_while(|at| at.part.max_append_time <= cutoff);
-    let end = old_enough.last().map_or(start, |at| at.part.end);
+    let end = old_enough.last().map_or(start, |at| at.part.end.max(start));
     let long_ago = done
         .iter()
         .rev()
@@ -158,19 +165,40 @@ pub fn class(version: &Version, file: &TableFile, compaction: &Compaction, now: 
 impl Compact {
     /// Does the work. Blocks.
     pub fn run(self, site: &mut Site<'_>) -> Result<Edit, JobError> {
-        let bytes_max = self.file_bytes_max;
-        let mut keys = Keys {
-            pieces: &self.pieces,
-            spans: &self.spans,
-            buffer_bytes: self.buffer_bytes,
-            last: HashMap::new(),
-            span: Span::default(),
-            done: Vec::new(),
-        };
-        let add = rewrite(site, &self.pieces, bytes_max, &mut keys)?;
-        let compacted = keys.done;
-        let Compact { replaces: remove, starts, .. } = self;
+        let mut keys = Keys { partitions: BTreeMap::new(), at: None };
+        let mut room = self.buffer_bytes;
+        // Those with little that is new first, so that one with much never keeps them waiting.
+        let mut spans: Vec<(i32, Span)> =
+            self.spans.iter().map(|(partition, span)| (*partition, *span)).collect();
+        spans.sort_by_key(|(_, span)| span.end.0 - span.clean_end.0);
+        for (partition, span) in spans {
+            let mut known = Known { span, last: HashMap::new() };
+            if span.clean_end < span.end {
+                known.gather(self.pieces_of(partition), &mut room, site)?;
+            }
+            keys.partitions.insert(partition, known);
+        }
+        let touched = keys.touched(&self.pieces, site)?;
+        let mut add = Written::new(site);
+        let mut remove = Vec::new();
+        let goes_along =
+            |one: &FileId, next: &FileId| touched.contains(one) == touched.contains(next);
+        let stretches = self.files.iter().flat_map(|files| files.chunk_by(goes_along));
+        for stretch in stretches.filter(|files| files.iter().any(|file| touched.contains(file))) {
+            let pieces = self.pieces.iter();
+            let pieces = pieces.filter(|piece| stretch.contains(&piece.at.file.facts.id));
+            let pieces: Vec<Piece> = pieces.cloned().collect();
+            add.extend(rewrite(site, &pieces, self.file_bytes_max, &mut keys)?);
+            remove.extend(stretch);
+        }
+        let through = keys.partitions.iter();
+        let compacted = through.map(|(partition, known)| (*partition, known.span.end)).collect();
+        let (add, starts) = (add.into_files(), self.starts);
         Ok(Edit { add, remove, starts, compacted, now: site.now })
+    }
+
+    fn pieces_of(&self, partition: i32) -> impl Iterator<Item = &Piece> {
+        self.pieces.iter().filter(move |piece| piece.at.part.partition == partition)
     }
 
     /// How much it reads, in raw bytes.
@@ -179,59 +207,27 @@ impl Compact {
     }
 }
 
-/// The sieve: the last offset of each key of one partition.
-struct Keys<'a> {
-    pieces: &'a [Piece],
-    spans: &'a BTreeMap<i32, Span>,
-    buffer_bytes: usize,
-    last: HashMap<Box<[u8]>, i64>,
-    /// Of the partition at hand; its end is where the memory was used up.
+/// What is known of a partition's keys.
+struct Known {
+    /// Its end is where the memory was used up.
     span: Span,
-    /// Partitions and how far they were gone through.
-    done: Vec<(i32, Offset)>,
+    /// The last offset of each key of what is new.
+    last: HashMap<Box<[u8]>, i64>,
 }
 
-impl Sieve for Keys<'_> {
-    fn begin(&mut self, partition: i32, site: &Site<'_>) -> Result<(), JobError> {
-        self.last.clear();
-        self.span = self.spans.get(&partition).cloned().unwrap_or_default();
-        if self.span.clean_end < self.span.end {
-            self.span.end = self.gather(partition, site)?;
-        }
-        self.done.push((partition, self.span.end));
-        Ok(())
-    }
-
-    fn sift(&mut self, rows: RecordBatch) -> Result<RecordBatch, JobError> {
-        let offsets = rows.column(column::OFFSET).as_primitive::<Int64Type>().values();
-        let keys = rows.column(column::KEY).as_binary::<i32>();
-        let values = rows.column(column::VALUE);
-        let (end, marks_end) = (self.span.end.0, self.span.marks_end.0);
-        let stays = |(row, &offset): (usize, &i64)| {
-            if offset >= end {
-                return true;
-            }
-            if keys.is_null(row) || (values.is_null(row) && offset < marks_end) {
-                return false;
-            }
-            self.last.get(keys.value(row)).is_none_or(|last| *last <= offset)
-        };
-        let mask: Vec<bool> = offsets.iter().enumerate().map(stays).collect();
-        Ok(filter_record_batch(&rows, &BooleanArray::from(mask))?)
-    }
-}
-
-impl Keys<'_> {
-    /// Takes in the keys of what is new, as far as the memory goes; says how far that is.
-    fn gather(&mut self, partition: i32, site: &Site<'_>) -> Result<Offset, JobError> {
+impl Known {
+    /// Takes in the keys of what is new, as far as there is room.
+    fn gather<'a>(
+        &mut self,
+        pieces: impl Iterator<Item = &'a Piece>,
+        room: &mut usize,
+        site: &Site<'_>,
+    ) -> Result<(), JobError> {
         let Span { clean_end, end, .. } = self.span;
+        self.span.end = clean_end;
         let mut readers = Readers::new(site.disk);
-        let mut bytes = 0;
-        for piece in self.pieces.iter().filter(|piece| piece.at.part.partition == partition) {
-            let part = &piece.at.part;
-            if part.end <= clean_end || part.first >= end {
-                continue;
-            }
+        let is_new = |piece: &&Piece| piece.at.part.end > clean_end && piece.at.part.first < end;
+        for piece in pieces.filter(is_new) {
             let scan = piece.scan(clean_end, end, vec![column::KEY, column::OFFSET]);
             for rows in readers.get(&piece.at.file)?.read(&scan)? {
                 site.go_on()?;
@@ -244,14 +240,91 @@ impl Keys<'_> {
                         *last = offset;
                         continue;
                     }
-                    if bytes >= self.buffer_bytes && !self.last.is_empty() {
-                        return Ok(Offset(offset));
+                    if *room == 0 {
+                        self.span.end = Offset(offset);
+                        return Ok(());
                     }
-                    bytes += key.len() + KEY_BYTES;
+                    *room = room.saturating_sub(key.len() + KEY_BYTES);
                     self.last.insert(key.into(), offset);
                 }
             }
         }
-        Ok(end)
+        self.span.end = end;
+        Ok(())
+    }
+
+    /// Whether a row stays.
+    fn stays(&self, offset: i64, key: Option<&[u8]>, is_mark: bool) -> bool {
+        if offset >= self.span.end.0 {
+            return true;
+        }
+        let Some(key) = key else { return false };
+        let is_old_mark = is_mark && offset < self.span.marks_end.0;
+        !is_old_mark && self.last.get(key).is_none_or(|last| *last <= offset)
+    }
+}
+
+/// The sieve: what is known of all partitions.
+struct Keys {
+    partitions: BTreeMap<i32, Known>,
+    /// The one at hand.
+    at: Option<i32>,
+}
+
+impl Keys {
+    /// The files from which a row goes.
+    fn touched(&self, pieces: &[Piece], site: &Site<'_>) -> Result<BTreeSet<FileId>, JobError> {
+        let mut touched = BTreeSet::new();
+        let mut readers = Readers::new(site.disk);
+        for piece in pieces {
+            let (file, part) = (&piece.at.file, &piece.at.part);
+            let Some(known) = self.partitions.get(&part.partition) else { continue };
+            if touched.contains(&file.facts.id) || piece.from >= known.span.end {
+                continue;
+            }
+            let mut columns = vec![column::KEY, column::OFFSET];
+            if piece.from < known.span.marks_end {
+                columns.insert(1, column::VALUE);
+            }
+            let scan = piece.scan(piece.from, known.span.end, columns);
+            for rows in readers.get(file)?.read(&scan)? {
+                site.go_on()?;
+                if !known.mask(&rows?).iter().all(|stays| *stays) {
+                    touched.insert(file.facts.id);
+                    break;
+                }
+            }
+        }
+        Ok(touched)
+    }
+}
+
+impl Known {
+    /// Which rows stay. Without values nothing is a mark.
+    fn mask(&self, rows: &RecordBatch) -> Vec<bool> {
+        let binary = |name: &str| Some(rows.column_by_name(name)?.as_binary::<i32>());
+        let (keys, values) = (binary("key"), binary("value"));
+        let offsets =
+            rows.column_by_name("kafka_offset").map(|all| all.as_primitive::<Int64Type>());
+        let offsets = offsets.map(|all| &all.values()[..]).unwrap_or_default();
+        let stays = |(row, &offset): (usize, &i64)| {
+            let key = keys.filter(|keys| keys.is_valid(row)).map(|keys| keys.value(row));
+            self.stays(offset, key, values.is_some_and(|values| values.is_null(row)))
+        };
+        offsets.iter().enumerate().map(stays).collect()
+    }
+}
+
+impl Sieve for Keys {
+    fn begin(&mut self, partition: i32) {
+        self.at = Some(partition);
+    }
+
+    fn sift(&mut self, rows: RecordBatch) -> Result<RecordBatch, JobError> {
+        let known = self.at.and_then(|partition| self.partitions.get(&partition));
+        match known.map(|known| known.mask(&rows)) {
+            Some(mask) => Ok(filter_record_batch(&rows, &BooleanArray::from(mask))?),
+            None => Ok(rows),
+        }
     }
 }

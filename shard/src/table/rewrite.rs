@@ -19,7 +19,7 @@ use arrow_array::RecordBatch;
 /// Decides which rows stay.
 pub(super) trait Sieve {
     /// The next rows are of this partition.
-    fn begin(&mut self, partition: i32, site: &Site<'_>) -> Result<(), JobError>;
+    fn begin(&mut self, partition: i32);
     fn sift(&mut self, rows: RecordBatch) -> Result<RecordBatch, JobError>;
 }
 
@@ -27,9 +27,7 @@ pub(super) trait Sieve {
 pub(super) struct All;
 
 impl Sieve for All {
-    fn begin(&mut self, _: i32, _: &Site<'_>) -> Result<(), JobError> {
-        Ok(())
-    }
+    fn begin(&mut self, _: i32) {}
 
     fn sift(&mut self, rows: RecordBatch) -> Result<RecordBatch, JobError> {
         Ok(rows)
@@ -78,7 +76,7 @@ impl<'a> Output<'a> {
         for piece in pieces {
             let part = &piece.at.part;
             if partition != Some(part.partition) {
-                sieve.begin(part.partition, site)?;
+                sieve.begin(part.partition);
                 partition = Some(part.partition);
             }
             self.cover(site, part.partition, piece.from, piece.from)?;

@@ -16,6 +16,11 @@ use arrow_schema::ArrowError;
 use columns::{Columns, Frame};
 use std::ops::Range;
 
+/// Batches of the log were held to the broker's limits when they came, whatever those are now: here
+/// only to what columns can hold.
+const STORED: Limits =
+    Limits { bytes_max: i32::MAX as usize, ratio_max: usize::MAX, ratio_free_bytes: usize::MAX };
+
 /// Why a batch made no rows.
 #[derive(Debug, thiserror::Error)]
 pub enum RowsError {
@@ -68,7 +73,7 @@ impl RowsBuilder {
             from: Offset(i64::MIN),
             until: Offset(i64::MAX),
             aborted: Aborted::default(),
-            limits: Limits::default(),
+            limits: STORED,
             expander: Expander::default(),
             columns: Columns::default(),
         }

@@ -143,7 +143,7 @@ impl Machine {
             holders: Vec::new(),
             waiting: None,
             ids: shape.seed << 32,
-            is_compacted: shape.seed % 2 != 0,
+            is_compacted: !shape.seed.is_multiple_of(2),
             stop_at: None,
             tally: Tally::default(),
             shape,

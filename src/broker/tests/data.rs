@@ -246,7 +246,12 @@ impl Client {
                 Ok(version) => {
                     let end = version.table_end(at.key.partition).map_or(0, |end| end.0);
                     client.model.borrow_mut().tally.written += u64::from(version.number > 0);
-                    ensure(end >= certain, || format!("{} in files to {end} of {certain}", at.key))
+                    client.with_part(at, |part| {
+                        // What has been trimmed need never have been in a file.
+                        ensure(end.max(part.start_asked) >= certain, || {
+                            format!("{} in files to {end} of {certain}", at.key)
+                        })
+                    })
                 }
                 Err(GateError::Unknown) => client.append_refused(at, &AppendRefusal::Unknown),
                 Err(why) => client.refused("a table", &why),

@@ -1,4 +1,4 @@
-//! What of a core's partitions is in no table file yet, and telling it to the keepers of the tables.
+//! What of a core's partitions is in no table file yet, and telling it to the tables' keepers.
 //!
 //! Looked at once a second, and only at partitions that were appended to since, or had records then
 //! that were not decided or not on stable storage. The broker's own topics have no tables.

@@ -7,6 +7,7 @@
 
 use crate::cores::jobs::{Threads, WorkError};
 use futures_channel::oneshot;
+use shard::table::memory::keep_buffers;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc, Mutex, PoisonError};
@@ -46,6 +47,7 @@ impl Ending {
 impl TableLane {
     /// Starts the slots. Not to be called on a core's thread: they would share its CPU.
     pub fn start(slots: usize) -> io::Result<(TableLane, Threads)> {
+        keep_buffers();
         let slots = slots.max(1);
         let (work, queue) = mpsc::channel::<(i32, Work)>();
         let queue = Arc::new(Mutex::new(queue));

@@ -1,5 +1,6 @@
 //! What a thread of the lane does in a round: open the manifest if need be, write a file of what
-//! waits or put one piece of the table in order, commit that, and unlink what nobody reads any more.
+//! waits or put one piece of the table in order, commit that, and unlink what nobody reads any
+//! more.
 //!
 //! Blocks. A panic inside is a failure like any other, and the manifest comes back all the same.
 
@@ -19,8 +20,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// How soon it is looked again for files that were to go and that somebody held.
-const HELD_AGAIN_MS: i64 = 60_000;
+/// How soon it is looked again for files that were to go and that somebody held: after as long as
+/// they have been held, within these bounds.
+const HELD_AGAIN_MS: (i64, i64) = (1_000, 60_000);
 
 /// One round's worth.
 #[derive(Debug)]
@@ -150,7 +152,8 @@ impl Work {
         let version = manifest.commit(disk, edit)?;
         if version.number > before {
             let (number, files) = (version.number, version.files().len());
-            tracing::debug!(topic = %self.topic.name, reason = ?self.reason, number, files, "a table changed");
+            let (topic, reason) = (&self.topic.name, self.reason);
+            tracing::debug!(%topic, ?reason, number, files, "a table changed");
         }
         Ok(())
     }
@@ -165,9 +168,16 @@ impl Work {
         if self.upkeep_due(manifest).is_some() {
             return Some(self.now);
         }
-        let again = Timestamp(self.now.0 + HELD_AGAIN_MS);
         let expiry = |at: Timestamp| Timestamp(at.0.saturating_add(self.rules.grace_ms));
-        let held = |at: Timestamp| if at <= self.now { again } else { at };
+        let held = |at: Timestamp| {
+            let held_ms = self.now.0.saturating_sub(at.0);
+            let again = Timestamp(self.now.0 + held_ms.clamp(HELD_AGAIN_MS.0, HELD_AGAIN_MS.1));
+            if held_ms >= 0 {
+                again
+            } else {
+                at
+            }
+        };
         let expires_at = manifest.removed().map(|(_, at)| held(expiry(at))).min();
         let check_ms = i64::try_from(self.rules.retention_check_ms).unwrap_or(i64::MAX);
         let check_at = Timestamp(self.now.0.saturating_add(check_ms));

@@ -6,7 +6,8 @@
 //! that goes away ends its query. There are no passwords: whoever reaches the port may read.
 //!
 //! Gaps: no TLS; sessions of views other than the first are chosen by the database's name, and any
-//! other name gets the first view; parameters of prepared statements have the types the plan infers.
+//! other name gets the first view; parameters of prepared statements have the types the plan
+//! infers.
 
 mod errors;
 mod hooks;

@@ -63,3 +63,17 @@ fn too_many_queries_wait_and_are_refused() {
     });
     assert!(said.contains("(sql.concurrency)"), "{said}");
 }
+
+#[test]
+fn a_query_nobody_waits_for_is_given_up() {
+    let bench = Bench::with(Settings { concurrency: 1, ..settings() });
+    let endless =
+        "SELECT count(*) FROM generate_series(1, 10000000) a, generate_series(1, 10000000)";
+    block_on(async {
+        let mut rows = bench.engine.run(endless).await.expect("the only place");
+        let first = tokio::time::timeout(Duration::from_millis(200), rows.batches.next()).await;
+        assert!(first.is_err(), "it does not end by itself");
+        drop(rows);
+        bench.ask("SELECT 1").await.expect("the place is free again");
+    });
+}

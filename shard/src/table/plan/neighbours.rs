@@ -3,6 +3,7 @@
 //! Two files may only be merged when what lies between them, in each of their partitions, is
 //! merged too. So the files are put into an order in which every partition's parts ascend, each
 //! group of files that share partitions for itself; a stretch of that order may always be merged.
+//! There is such an order: files of a table are written one at a time, each behind the ends of all.
 //! Sizes are told apart in steps of a factor (`merge_files`): with the default 8, a table of n
 //! times the smallest size has about 8 files of each of log₈ n steps, and each row is written about
 //! once per step.
@@ -100,8 +101,9 @@ pub fn is_contiguous(version: &Version, files: &[Arc<TableFile>]) -> bool {
     })
 }
 
-/// Some files and all that come before them in any of their partitions, in order.
-pub fn before(version: &Version, some: &BTreeSet<FileId>) -> Vec<Arc<TableFile>> {
+/// Some files and all that come before them in any of their partitions, by groups and in order as
+/// `in_order`.
+pub fn before(version: &Version, some: &BTreeSet<FileId>) -> Vec<Vec<Arc<TableFile>>> {
     let mut wanted: BTreeSet<FileId> = some.clone();
     loop {
         let known = wanted.len();
@@ -115,8 +117,9 @@ pub fn before(version: &Version, some: &BTreeSet<FileId>) -> Vec<Arc<TableFile>>
             break;
         }
     }
-    let files = version.files().iter();
-    files.filter(|file| wanted.contains(&file.facts.id)).cloned().collect()
+    let mut groups = in_order(version);
+    groups.iter_mut().for_each(|files| files.retain(|file| wanted.contains(&file.facts.id)));
+    groups
 }
 
 /// The next files to merge, of one `class` each (files of different classes stay apart). What is
@@ -297,7 +300,9 @@ mod tests {
         let order: Vec<Vec<u64>> = in_order(&version).iter().map(|files| ids(files)).collect();
         assert_eq!(order, [vec![1, 2, 3], vec![4]]);
         let some = BTreeSet::from([FileId(3)]);
-        assert_eq!(ids(&before(&version, &some)), [1, 2, 3]);
+        let before: Vec<Vec<u64>> =
+            before(&version, &some).iter().map(|files| ids(files)).collect();
+        assert_eq!(before, [vec![1, 2, 3], vec![]]);
         let of = |ids: &[u64]| {
             let files = version.files().iter().filter(|file| ids.contains(&file.facts.id.0));
             is_contiguous(&version, &files.cloned().collect::<Vec<_>>())

@@ -1,6 +1,7 @@
 //! Batches into rows: what is taken, left out and refused.
 
 use super::*;
+use crate::batch::Attributes;
 use crate::batch::{
     empty_batch, place, BatchBuilder, Codec, Header, Marker, MarkerKind, NewRecord,
 };
@@ -9,6 +10,8 @@ use crate::table::schema::{column, storage_schema};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, Int8Type, TimestampMicrosecondType};
 use arrow_array::Array;
+use proptest::collection::vec;
+use proptest::prelude::*;
 
 fn placed(mut batch: Vec<u8>, base: i64) -> Vec<u8> {
     place(&mut batch, Offset(base), LeaderEpoch(4));
@@ -183,4 +186,27 @@ fn a_batch_that_cannot_be_read_leaves_nothing_behind() {
         body[at] = before;
     }
     assert_eq!(offsets(&builder.finish().unwrap()), [5, 6, 7]);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_with_a_right_checksum_make_rows_or_an_error(
+        body in vec(any::<u8>(), 0..200),
+        attributes in any::<i16>(),
+        record_count in prop_oneof![0i32..8, any::<i32>()],
+        last_offset_delta in any::<i32>(),
+        base in any::<i64>(),
+    ) {
+        let (mut header, _, _) = BatchHeader::split(&batch(Codec::None, base, &[1])).unwrap();
+        header.attributes = Attributes(attributes);
+        header.batch_length = BatchHeader::length_of(body.len());
+        (header.record_count, header.last_offset_delta) = (record_count, last_offset_delta);
+        header.crc = header.crc_with(&body);
+        let bytes = [&header.encode()[..], &body].concat();
+        let mut builder = RowsBuilder::new();
+        builder.push(0, Timestamp(0), &batch(Codec::None, 0, &[1])).unwrap();
+        let pushed = builder.push(0, Timestamp(0), &bytes);
+        let rows = builder.finish().unwrap();
+        prop_assert!(pushed.is_ok() || rows.num_rows() == 1);
+    }
 }
