@@ -8,7 +8,8 @@
 //! ready kafka=127.0.0.1:9092 http=127.0.0.1:8092 cores=2 data=./basalt-data pid=1234
 //! ```
 //!
-//! `http=` and `pg=` are there when something listens for them. Texts only; the caller prints and flushes them.
+//! `http=` and `pg=` are there when something listens for them. Texts only; the caller prints and
+//! flushes them.
 
 use std::path::Path;
 

@@ -3,8 +3,9 @@
 //! As Apache Kafka's cleaner: the keys of what no compaction has gone through are gathered with
 //! their last offsets, bounded in memory; then everything up to where that came is gone through
 //! from the log start, and a row whose key has a later one goes, as does a row without a key. First
-//! only keys are read, for a file from which nothing goes is not written again. The mark of a deleted key (a row without a value) goes once a compaction has gone through
-//! it `delete_retention_ms` ago: whoever had begun to read before can still see it. Offsets of rows
+//! only keys are read, for a file from which nothing goes is not written again. The mark of a
+//! deleted key (a row without a value) goes once a compaction has gone through it
+//! `delete_retention_ms` ago: whoever had begun to read before can still see it. Offsets of rows
 //! that go stay covered.
 //!
 //! Worked example: rows 0:a=1, 1:b=1, 2:a=2 | 3:b=∅, 4:c=1, where a compaction has left 1:b=1 and

@@ -135,10 +135,7 @@ fn starts(
     let mut kept: Vec<TableParts> = kept.into_iter().map(parts).rev().collect();
     let (gate, gate_ends) = gate(shape.cores, image.clone(), Path::new(DATA));
     let sides = Arc::new(logs.iter().map(|(id, log)| (*id, log.sides())).collect());
-    let mut hosted: Vec<Vec<(LogId, Log)>> = (0..shape.cores).map(|_| Vec::new()).collect();
-    for (id, log) in logs {
-        hosted[id.0 as usize % shape.cores].push((id, log));
-    }
+    let hosted = hosted(logs, shape.cores);
     let (mut catalog, mut body, quiet) = (Some(machine), Some(body), Quiet::default());
     // Dropped when the body is done, which ends the other cores.
     let (running, mut ended): (Vec<_>, Vec<_>) =
@@ -186,6 +183,15 @@ fn starts(
         Box::new(main) as Start
     };
     each.map(start).collect()
+}
+
+/// The logs of each core.
+fn hosted(logs: Vec<(LogId, Log)>, cores: usize) -> Vec<Vec<(LogId, Log)>> {
+    let mut hosted: Vec<Vec<(LogId, Log)>> = (0..cores).map(|_| Vec::new()).collect();
+    for (id, log) in logs {
+        hosted[id.0 as usize % cores].push((id, log));
+    }
+    hosted
 }
 
 fn keep_rewriting(door: Door) -> Background {
