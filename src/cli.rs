@@ -83,7 +83,7 @@ pub enum ConfigCommand {
         #[arg(long)]
         explain: bool,
         #[command(flatten)]
-        serve: ServeArgs,
+        serve: Box<ServeArgs>,
     },
 }
 

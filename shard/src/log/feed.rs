@@ -15,7 +15,7 @@ use super::cold::{as_cold, read_behind, ColdError};
 use super::directory::Directory;
 use super::engine::Log;
 use super::frame::FRAME_HEADER_BYTES;
-use super::header::{index_name, segment_name};
+use super::header::{index_name, segment_name, SEGMENT_HEADER_BYTES};
 use super::index::{BatchEntry, SegmentIndex};
 use super::read::wanted;
 use super::side::side_name;
@@ -190,6 +190,10 @@ impl Feed {
 impl Piece {
     fn open(self, disk: &dyn Disk, dir: &Path, dense: DenseId) -> Result<OpenPiece, ColdError> {
         let file = disk.open(&dir.join(segment_name(self.segment)))?;
+        if file.len()? <= SEGMENT_HEADER_BYTES as u64 {
+            // Emptied since the feed was planned; an index in memory would not tell.
+            return Err(ColdError::Removed);
+        }
         let entries = match self.entries {
             Known::Copied(entries) => entries,
             Known::Shared(index) => {

@@ -120,9 +120,8 @@ fn starts(
     (lanes, lane, body): (Lanes, TableLane, Body),
 ) -> Vec<Start> {
     let Open { logs, machine, manifests, started, .. } = open;
-    let image = machine.image();
+    let (image, throttle) = (machine.image(), Throttle::new(shape.cores));
     let versions = tables::versions(&manifests);
-    let throttle = Throttle::new(shape.cores);
     let kept = tables::by_keeper(manifests, &image, shape.cores);
     let parts = |manifests| TableParts {
         manifests,

@@ -155,6 +155,7 @@ impl ExtendedQueryHandler for Session {
 fn watched<C: ClientInfo>(response: Response, client: &C) -> Response {
     let Response::Query(query) = response else { return response };
     let handle = client.session_extensions().get::<Arc<ConnectionHandle>>();
+    let handle = handle.map(|handle| (*handle).clone());
     let timeout = client.metadata().get(STATEMENT_TIMEOUT);
     let timeout = timeout.and_then(|text| text.parse().ok()).map(Duration::from_millis);
     let QueryResponse { command_tag, row_schema, data_rows, .. } = query;
@@ -166,7 +167,7 @@ fn watched<C: ClientInfo>(response: Response, client: &C) -> Response {
 
 struct Watched<S> {
     rows: S,
-    handle: Option<Arc<Arc<ConnectionHandle>>>,
+    handle: Option<Arc<ConnectionHandle>>,
     timeout: Option<Duration>,
 }
 
@@ -193,7 +194,7 @@ where
 type Ending = std::pin::Pin<Box<dyn std::future::Future<Output = PgWireError> + Send>>;
 
 /// Resolves when rows that are being sent are to end early.
-async fn ending(handle: Option<Arc<Arc<ConnectionHandle>>>, timeout: Option<Duration>) -> Ending {
+async fn ending(handle: Option<Arc<ConnectionHandle>>, timeout: Option<Duration>) -> Ending {
     let cancelled = match handle {
         Some(handle) => Some(handle.start_query().await),
         None => None,
