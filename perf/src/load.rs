@@ -12,8 +12,8 @@ use hdrhistogram::Histogram;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{ProduceRequest, TopicName};
 use kafka_protocol::protocol::StrBytes;
-use shard::batch::{BatchBuilder, NewRecord};
-use shard::ids::Timestamp;
+use shard::batch::{place, BatchBuilder, NewRecord};
+use shard::ids::{LeaderEpoch, Offset, Timestamp};
 use std::time::{Duration, Instant};
 
 const PRODUCE_VERSION: i16 = 7;
@@ -49,7 +49,11 @@ impl Sent {
 impl Load {
     /// JSON of about 300 bytes in batches of 64 KiB; so many bytes before the first comes again.
     pub fn events(bytes: u64) -> Load {
-        Load { batches: Events::new(bytes).batches.into_iter().map(Bytes::from).collect() }
+        let as_sent = |mut batch: Vec<u8>| {
+            place(&mut batch, Offset(0), LeaderEpoch(-1));
+            Bytes::from(batch)
+        };
+        Load { batches: Events::new(bytes).batches.into_iter().map(as_sent).collect() }
     }
 
     /// JSON of about 70 bytes under one of 1,000 keys.

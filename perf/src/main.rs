@@ -164,6 +164,9 @@ fn main() -> ExitCode {
 /// False when a bar was missed and that matters.
 fn run(cli: &Cli) -> Result<bool, PerfError> {
     let tool = tool::Tool::find()?;
+    if cli.bootstrap.is_some() && cli.cases.iter().any(|case| TABLES.contains(case)) {
+        return Err(PerfError::OwnBrokers);
+    }
     let mut report = match (&cli.bootstrap, cli.pid) {
         (Some(address), Some(pid)) => {
             let is_basalt = cli.http.is_some();

@@ -21,10 +21,10 @@ const COLD: &[&str] = &[
     "table.commit.bytes=16MiB",
     "table.commit.ms=1000",
     "log.retention.check.interval.ms=200",
-    "log.segment.bytes=8MiB",
+    "log.segment.bytes=16MiB",
 ];
 /// What may be left in the log behind the last full segment.
-const LEFT_BYTES: u64 = 24 << 20;
+const LEFT_BYTES: u64 = 40 << 20;
 
 /// So many MB of 300-byte records, consumed from the log and from table files.
 pub fn old_reads(starter: &Starter, tool: &Tool, megabytes: u64) -> Result<Report, PerfError> {

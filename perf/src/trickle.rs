@@ -38,6 +38,7 @@ pub fn trickle(starter: &Starter, topics: u32, seconds: u64) -> Result<Report, P
         for round in 1..=ROUNDS {
             send_round(broker, &names)?;
             wait_for_rows(broker, None, round * each)?;
+            eprintln!("{round} of {ROUNDS} files for each topic");
         }
         let per_round = started.elapsed().as_secs_f64() / ROUNDS as f64;
         report.row(&case, "a file for each topic", per_round, "s");
