@@ -43,6 +43,12 @@ pub struct Broker {
 }
 
 impl Starter {
+    /// The same with more keys of the configuration set.
+    pub fn with(&self, settings: &[&str]) -> Starter {
+        let more = settings.iter().flat_map(|setting| ["--set".to_string(), setting.to_string()]);
+        Starter { flags: self.flags.iter().cloned().chain(more).collect(), ..self.clone() }
+    }
+
     /// A data directory of its own, gone when the value is dropped.
     pub fn data_dir(&self) -> Result<tempfile::TempDir, PerfError> {
         fs::create_dir_all(&self.root).map_err(PerfError::file(&self.root))?;

@@ -26,6 +26,8 @@ pub enum PerfError {
     NotReady { said: String },
     #[error("no broker binary at {}: cargo build --release, or --basalt PATH", path.display())]
     NoBroker { path: PathBuf },
+    #[error("cases of tables start brokers of their own: without --bootstrap")]
+    OwnBrokers,
     #[error("the broker (pid {pid}) did not stop within {seconds} s")]
     NotStopped { pid: u32, seconds: u64 },
     #[error("the client: {0}")]

@@ -4,6 +4,7 @@
 //! (`--bootstrap` and `--pid`), Basalt or not. Prints a table with bars and verdicts; `--json`
 //! writes it to a file.
 
+mod beside;
 mod broker;
 mod cases;
 mod connections;
@@ -12,9 +13,15 @@ mod flood;
 mod groups;
 mod idle;
 mod latency;
+mod load;
 mod metrics;
+mod old_reads;
+mod statements;
+mod table_memory;
+mod tables;
 mod tool;
 mod topics;
+mod trickle;
 mod wire;
 
 use benches::report::{write_json, Report};
@@ -28,7 +35,7 @@ use std::process::ExitCode;
 /// Measures a running broker with librdkafka.
 #[derive(Parser)]
 struct Cli {
-    /// What to measure; everything that fits the target when none is named.
+    /// What to measure; without any, everything that fits the target but for the cases of tables.
     cases: Vec<Case>,
     /// Rounds of each case; the table shows medians.
     #[arg(long, default_value_t = 5)]
@@ -78,6 +85,21 @@ struct Cli {
     /// Connections that do nothing.
     #[arg(long, default_value_t = 5_000)]
     connections: usize,
+    /// MB of records that old reads read.
+    #[arg(long, default_value_t = 1_000)]
+    megabytes: u64,
+    /// Rows that statements read.
+    #[arg(long, default_value_t = 10_000_000)]
+    rows: u64,
+    /// A Python that has DuckDB.
+    #[arg(long, default_value = "python3")]
+    python: String,
+    /// Topics of the trickle, of ten partitions each.
+    #[arg(long, default_value_t = 1_000)]
+    topics: u32,
+    /// GB that become table files while memory is looked at.
+    #[arg(long, default_value_t = 10.0)]
+    gigabytes: f64,
     /// Writes the report there as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -112,7 +134,21 @@ enum Case {
     IdleConnections,
     /// Two producers find their cores behind one address.
     Follow,
+    /// Consuming from table files, against hot.
+    OldReads,
+    /// Producing while table files are made, against while none are.
+    BesideTables,
+    /// Statements over a large topic, and DuckDB on the same files.
+    Sql,
+    /// Files and CPU of many topics with few records.
+    Trickle,
+    /// Memory while very much becomes table files.
+    TableMemory,
 }
+
+/// Cases that have brokers of their own, and run only when they are named.
+const TABLES: [Case; 5] =
+    [Case::OldReads, Case::BesideTables, Case::Sql, Case::Trickle, Case::TableMemory];
 
 fn main() -> ExitCode {
     match run(&Cli::parse()) {
@@ -128,6 +164,9 @@ fn main() -> ExitCode {
 /// False when a bar was missed and that matters.
 fn run(cli: &Cli) -> Result<bool, PerfError> {
     let tool = tool::Tool::find()?;
+    if cli.bootstrap.is_some() && cli.cases.iter().any(|case| TABLES.contains(case)) {
+        return Err(PerfError::OwnBrokers);
+    }
     let mut report = match (&cli.bootstrap, cli.pid) {
         (Some(address), Some(pid)) => {
             let is_basalt = cli.http.is_some();
@@ -184,13 +223,40 @@ fn own_broker(cli: &Cli, tool: &tool::Tool) -> Result<Report, PerfError> {
             report.merge(connections::follow(&starter, tool, cli.large)?)?;
         }
     }
+    report.merge(tables(cli, tool, &starter)?)?;
     let own = [Case::Idle, Case::Stalls, Case::Flood, Case::IdleConnections, Case::Follow];
-    let others = |case: &Case| !own.contains(case);
+    let others = |case: &Case| !own.contains(case) && !TABLES.contains(case);
     if cli.cases.is_empty() || cli.cases.iter().any(others) {
         let data = starter.data_dir()?;
         let broker = starter.start(data.path())?;
         report.merge(rounds(cli, tool, &broker, true)?)?;
         broker.stop()?;
+    }
+    Ok(report)
+}
+
+/// The cases of tables that are named.
+fn tables(cli: &Cli, tool: &tool::Tool, starter: &Starter) -> Result<Report, PerfError> {
+    let named = |case| cli.cases.contains(&case);
+    let mut report = Report::new("tables");
+    // The rows stay: loading them takes longer than the statements.
+    if named(Case::Sql) {
+        report.merge(statements::statements(starter, &cli.python, cli.rows, cli.rounds)?)?;
+    }
+    for _ in 0..cli.rounds {
+        if named(Case::OldReads) {
+            report.merge(old_reads::old_reads(starter, tool, cli.megabytes)?)?;
+        }
+        if named(Case::BesideTables) {
+            let megabytes = cli.large * 1024 / 1_000_000;
+            report.merge(beside::beside(starter, cli.seconds, megabytes)?)?;
+        }
+        if named(Case::Trickle) {
+            report.merge(trickle::trickle(starter, cli.topics, cli.seconds)?)?;
+        }
+        if named(Case::TableMemory) {
+            report.merge(table_memory::table_memory(starter, cli.gigabytes)?)?;
+        }
     }
     Ok(report)
 }

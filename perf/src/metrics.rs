@@ -50,6 +50,18 @@ impl Metrics {
         self.samples.iter().filter(move |s| s.name.contains(part) && s.name.ends_with(end))
     }
 
+    /// The values of one name, with that topic's label where one is given.
+    pub fn values<'a>(
+        &'a self,
+        name: &'a str,
+        topic: Option<&'a str>,
+    ) -> impl Iterator<Item = f64> + 'a {
+        let is_it = move |sample: &&Sample| {
+            sample.name == name && (topic.is_none() || sample.label("topic") == topic)
+        };
+        self.samples.iter().filter(is_it).map(|sample| sample.value)
+    }
+
     /// How often something was counted, over all cores.
     pub fn count(&self, part: &'static str) -> Result<f64, PerfError> {
         let mut end = "_count";
@@ -160,6 +172,10 @@ mod tests {
         assert_eq!(metrics.count("stall").unwrap(), 200.0);
         assert_eq!(metrics.count("plain").unwrap(), 7.0);
         assert!(matches!(metrics.count("nothing"), Err(PerfError::NoMetric("nothing"))));
+        let text = "b_rows{topic=\"a\"} 3\nb_rows{topic=\"b\"} 4\nb_rows_more 9\n";
+        let metrics = parse(text);
+        assert_eq!(metrics.values("b_rows", Some("b")).sum::<f64>(), 4.0);
+        assert_eq!(metrics.values("b_rows", None).sum::<f64>(), 7.0);
     }
 
     #[test]

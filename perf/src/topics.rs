@@ -38,6 +38,24 @@ impl Topics {
         self.wait_for_leaders(name, partitions)
     }
 
+    /// Makes many topics, some with each request, and waits until all partitions have leaders.
+    pub fn create_all(&self, names: &[String], partitions: i32) -> Result<(), PerfError> {
+        let before = self.led_partitions()?;
+        for some in names.chunks(100) {
+            let new = |name| NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+            let topics: Vec<NewTopic<'_>> = some.iter().map(|name| new(name)).collect();
+            check(block_on(self.admin.create_topics(&topics, &options()))?)?;
+        }
+        let (since, all) = (Instant::now(), before + names.len() * partitions.max(0) as usize);
+        while self.led_partitions()? < all {
+            if since.elapsed() > PATIENCE {
+                return Err(PerfError::Answer("new topics have no leaders".to_string()));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
     pub fn delete(&self, name: &str) -> Result<(), PerfError> {
         check(block_on(self.admin.delete_topics(&[name], &options()))?)
     }

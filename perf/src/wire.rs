@@ -26,6 +26,12 @@ impl Wire {
         Ok(Wire { stream })
     }
 
+    /// The same connection, so that one thread sends and another receives.
+    pub fn twin(&self) -> Result<Wire, PerfError> {
+        let stream = self.stream.try_clone().map_err(PerfError::run("a socket"))?;
+        Ok(Wire { stream })
+    }
+
     pub fn send(&mut self, frame: &[u8]) -> Result<(), PerfError> {
         self.stream.write_all(frame).map_err(PerfError::run("a request"))
     }
