@@ -247,7 +247,7 @@ impl Door {
             let ask = ReadRequest { items: vec![item], bytes_max: item.bytes_max, until };
             plan = self.plan(ask).await.pop().unwrap_or_else(Lost::lost);
         }
-        tracing::error!(partition = %item.at.key, "a segment to be fetched from is missing");
+        tracing::error!(partition = %item.at.key, "a file to be fetched from is missing");
         Err(PartitionRefusal::Unreadable)
     }
 
@@ -265,7 +265,7 @@ impl Door {
             }
             plan = self.plan_times(vec![item]).await.pop().unwrap_or_else(Lost::lost);
         }
-        tracing::error!(partition = %item.at.key, "a segment to be looked into is missing");
+        tracing::error!(partition = %item.at.key, "a file to be looked into is missing");
         Err(PartitionRefusal::Unreadable)
     }
 

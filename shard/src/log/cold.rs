@@ -31,10 +31,22 @@ pub enum ColdError {
     #[error("the batch at {0} in the segment is damaged")]
     Damaged(u32),
     #[error(transparent)]
-    Table(#[from] TableError),
+    Table(TableError),
     /// The batches were carried elsewhere, or are below the log start: to be planned again.
-    #[error("the segment has been removed since the read was planned")]
+    #[error("the file has been removed since the read was planned")]
     Removed,
+}
+
+impl From<TableError> for ColdError {
+    /// A file that is not there went with its topic: to be planned again, which tells.
+    fn from(error: TableError) -> ColdError {
+        match error {
+            TableError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                ColdError::Removed
+            }
+            error => ColdError::Table(error),
+        }
+    }
 }
 
 impl ColdError {

@@ -164,6 +164,7 @@ mod tests {
     use super::*;
     use crate::batch::{place, BatchBuilder, NewRecord};
     use crate::disk::sim::SimDisk;
+    use crate::disk::Disk;
     use crate::ids::{LeaderEpoch, Timestamp};
     use crate::table::file::{Covered, FileWriter};
     use crate::table::rows::RowsBuilder;
@@ -211,5 +212,16 @@ mod tests {
         check(25, 1 << 20, (40, 0));
         check(33, 1 << 20, (40, 0));
         assert!(read.read(Offset(40), (1, true)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_went_with_its_topic_is_no_damage() {
+        let disk = SimDisk::new(1);
+        let parts = vec![part(&disk, 0, 10, true)];
+        let blocks = Arc::new(Blocks::new(Arc::new(disk.clone()), 1 << 20));
+        let read = TableRead { blocks, partition: 0, parts };
+        disk.remove(&read.parts[0].file.path).unwrap();
+        let outcome = read.read(Offset(0), (100, true));
+        assert!(matches!(outcome, Err(ColdError::Removed)), "{outcome:?}");
     }
 }
