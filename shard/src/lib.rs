@@ -5,6 +5,7 @@
 //! and runs whole in one thread under a simulated disk.
 
 pub mod batch;
+mod cursor;
 pub mod disk;
 pub mod ids;
 pub mod log;

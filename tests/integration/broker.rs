@@ -227,6 +227,20 @@ impl Drop for Process {
     }
 }
 
+/// Segments are small and what is to go goes at once.
+pub const SMALL_SEGMENTS: [&str; 8] = [
+    "--set",
+    "log.inline.max.bytes=256KiB",
+    "--set",
+    "log.retention.check.interval.ms=100",
+    "--set",
+    "log.segment.bytes=1MiB",
+    "--set",
+    "log.segment.initial.bytes=1MiB",
+];
+/// With them, the log keeps next to nothing of what is in files of tables.
+pub const NOTHING_HOT: [&str; 4] = ["--set", "hot.bytes=0", "--set", "hot.ms=0"];
+
 /// A broker that answers: our own process, or the one the tests are pointed at.
 pub struct Broker {
     process: Option<Process>,

@@ -3,23 +3,13 @@
 //! Gap: segments go from the oldest on, and log 0 keeps the catalogue's first records, so that its
 //! space comes back only with relocation. What is given back is looked for in log 1.
 
-use crate::broker::{only_own, topic, Broker};
+use crate::broker::{only_own, topic, Broker, SMALL_SEGMENTS};
 use crate::client::{consume, create_topic, delete_topic, now_ms, produce, records, Record};
 use crate::offsets::{ask, EARLIEST, LATEST};
 use crate::wire::Wire;
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(20);
-const EAGER: [&str; 8] = [
-    "--set",
-    "log.inline.max.bytes=256KiB",
-    "--set",
-    "log.retention.check.interval.ms=100",
-    "--set",
-    "log.segment.bytes=1MiB",
-    "--set",
-    "log.segment.initial.bytes=1MiB",
-];
 
 /// The log start once `is_enough` says so of it.
 fn log_start(broker: &Broker, topic: &str, is_enough: impl Fn(i64) -> bool) -> i64 {
@@ -50,7 +40,7 @@ fn records_over_the_size_go_and_stay_gone() {
     if only_own("records_over_the_size_go_and_stay_gone") {
         return;
     }
-    let mut broker = Broker::with(&EAGER);
+    let mut broker = Broker::with(&SMALL_SEGMENTS);
     let topic = topic("size");
     create_topic(&broker.address, &topic, 1, &[("retention.bytes", "1000000")]);
     let sent = thousands(6_000, now_ms());
@@ -75,7 +65,7 @@ fn records_over_the_age_go_and_the_offsets_go_on() {
     if only_own("records_over_the_age_go_and_the_offsets_go_on") {
         return;
     }
-    let mut broker = Broker::with(&EAGER);
+    let mut broker = Broker::with(&SMALL_SEGMENTS);
     let topic = topic("age");
     create_topic(&broker.address, &topic, 1, &[("retention.ms", "60000")]);
     let old = thousands(2_500, now_ms() - 3_600_000);
@@ -94,7 +84,7 @@ fn the_space_of_what_has_gone_is_given_back() {
     if only_own("the_space_of_what_has_gone_is_given_back") {
         return;
     }
-    let mut broker = Broker::with(&[&EAGER[..], &["--cores", "2"]].concat());
+    let mut broker = Broker::with(&[&SMALL_SEGMENTS[..], &["--cores", "2"]].concat());
     let topic = topic("space");
     create_topic(&broker.address, &topic, 6, &[]);
     produce(&broker.address, &topic, &thousands(12_000, now_ms()), &[("batch.num.messages", "50")]);

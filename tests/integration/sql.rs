@@ -3,7 +3,7 @@
 //! What a produce request was answered for is in the very next query, wherever the rows are by
 //! then: in the log, in table files, or half in each.
 
-use crate::broker::{connect, only_own, topic, Broker, Process};
+use crate::broker::{connect, only_own, topic, Broker, Process, NOTHING_HOT, SMALL_SEGMENTS};
 use crate::client::{create_topic, placed, produce, records, Place, Record, CODECS};
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -13,26 +13,19 @@ use std::time::Duration;
 const SOON: Duration = Duration::from_secs(60);
 const PARTITIONS: i32 = 3;
 /// Files of tables are written all the time, and the log keeps next to nothing.
-const EAGER: [&str; 18] = [
-    "--set",
-    "hot.bytes=0",
-    "--set",
-    "hot.ms=0",
+const EAGER: [&str; 6] = [
     "--set",
     "table.commit.bytes=16KiB",
     "--set",
     "table.commit.ms=100ms",
     "--set",
     "iceberg.reader.grace.ms=0",
-    "--set",
-    "log.segment.bytes=1MiB",
-    "--set",
-    "log.segment.initial.bytes=1MiB",
-    "--set",
-    "log.inline.max.bytes=256KiB",
-    "--set",
-    "log.retention.check.interval.ms=100",
 ];
+
+/// The arguments of a broker that writes tables all the time.
+fn eager() -> Vec<&'static str> {
+    [&SMALL_SEGMENTS[..], &NOTHING_HOT, &EAGER].concat()
+}
 
 /// What `basalt sql` says and how it ends.
 fn ask(broker: &Broker, format: &str, statement: &str) -> (ExitStatus, String, String) {
@@ -112,7 +105,7 @@ fn a_row_is_there_once_its_produce_is_answered() {
 #[test]
 fn a_row_is_there_once_while_it_moves_into_files() {
     if !only_own("a_row_is_there_once_while_it_moves_into_files") {
-        every_row_at_once(&[&["--cores", "2"][..], &EAGER].concat());
+        every_row_at_once(&[&["--cores", "2"][..], &eager()].concat());
     }
 }
 

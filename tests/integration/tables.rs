@@ -4,7 +4,7 @@
 //! them, so that consumers pass from files to the log and from one file to the next while both
 //! change.
 
-use crate::broker::{only_own, topic, Broker};
+use crate::broker::{only_own, topic, Broker, NOTHING_HOT, SMALL_SEGMENTS};
 use crate::client::{
     assert_same, config, consume, create_topic, now_ms, placed, produce, records, Place, Record,
     CODECS,
@@ -20,13 +20,9 @@ use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(60);
 const PARTITIONS: i32 = 3;
-const EAGER: [&str; 22] = [
+const EAGER: [&str; 10] = [
     "--cores",
     "2",
-    "--set",
-    "hot.bytes=0",
-    "--set",
-    "hot.ms=0",
     "--set",
     "table.commit.bytes=64KiB",
     "--set",
@@ -35,15 +31,12 @@ const EAGER: [&str; 22] = [
     "table.file.max.bytes=1MiB",
     "--set",
     "iceberg.reader.grace.ms=100ms",
-    "--set",
-    "log.inline.max.bytes=256KiB",
-    "--set",
-    "log.retention.check.interval.ms=100",
-    "--set",
-    "log.segment.bytes=1MiB",
-    "--set",
-    "log.segment.initial.bytes=1MiB",
 ];
+
+/// The arguments of a broker that writes tables all the time.
+fn eager() -> Vec<&'static str> {
+    [&SMALL_SEGMENTS[..], &NOTHING_HOT, &EAGER].concat()
+}
 
 /// Records that no codec shrinks much.
 fn dense(round: usize, count: usize) -> Vec<Record> {
@@ -137,7 +130,7 @@ fn a_reader_sees_every_record_once_in_order_while_tables_are_written_merged_and_
     if only_own("a_reader_sees_every_record_once_in_order_while_tables_are_written") {
         return;
     }
-    let mut broker = Broker::with(&EAGER);
+    let mut broker = Broker::with(&eager());
     let (kept, short) = (topic("kept"), topic("short"));
     create_topic(&broker.address, &kept, PARTITIONS, &[]);
     create_topic(&broker.address, &short, PARTITIONS, &[("retention.bytes", "200000")]);
@@ -184,7 +177,7 @@ fn a_reader_sees_every_record_once_in_order_while_tables_are_written_merged_and_
     let mut more = expected.clone();
     more.extend(placed(&places, &sent));
     more.sort_by_key(|(place, _)| *place);
-    broker.set_arguments(&[&EAGER[..], &["--set", "hot.bytes=1GiB"]].concat());
+    broker.set_arguments(&[&eager()[..], &["--set", "hot.bytes=1GiB"]].concat());
     broker.restart();
     let seen = consume(&broker.address, &kept, PARTITIONS);
     assert_same(&seen, &more, "with more records and another hot budget");

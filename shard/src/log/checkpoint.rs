@@ -28,8 +28,9 @@
 
 use super::effect::DENSE_END;
 use super::header::parse_number;
+use crate::batch::crc32c;
+use crate::cursor::{Cursor, Ended};
 use crate::ids::{DenseId, LogId, Offset, PartitionKey, Position, SegmentNumber};
-use crc_fast::{CrcAlgorithm, Digest};
 use uuid::Uuid;
 
 const MAGIC: [u8; 8] = *b"BASALTCP";
@@ -109,8 +110,8 @@ pub fn encode(header: &CheckpointHeader, count: u32, entries: &[u8]) -> Vec<u8> 
     out.extend(header.covered.offset.to_le_bytes());
     out.extend(count.to_le_bytes());
     out.extend(header.next_dense.to_le_bytes());
-    out.extend(crc(entries).to_le_bytes());
-    let sum = crc(&out);
+    out.extend(crc32c(&[entries]).to_le_bytes());
+    let sum = crc32c(&[&out]);
     out.extend(sum.to_le_bytes());
     out.extend([0; 4]);
     out.extend(entries);
@@ -120,13 +121,13 @@ pub fn encode(header: &CheckpointHeader, count: u32, entries: &[u8]) -> Vec<u8> 
 pub fn decode(bytes: &[u8]) -> Result<Checkpoint, CheckpointDamaged> {
     let (head, body) = bytes.split_at_checked(HEADER_BYTES).ok_or(CheckpointDamaged)?;
     let (summed, sum) = head.split_at_checked(56).ok_or(CheckpointDamaged)?;
-    let mut sum = Reader { rest: sum };
-    let mut from = Reader { rest: summed };
+    let mut sum = Cursor { rest: sum };
+    let mut from = Cursor { rest: summed };
     let is_ours = from.array::<8>()? == MAGIC;
     let version = from.u32()?;
     let right = is_ours
         && (VERSION_WITHOUT_HOT_START..=VERSION).contains(&version)
-        && sum.u32()? == crc(summed)
+        && sum.u32()? == crc32c(&[summed])
         && sum.u32()? == 0;
     if !right {
         return Err(CheckpointDamaged);
@@ -134,13 +135,13 @@ pub fn decode(bytes: &[u8]) -> Result<Checkpoint, CheckpointDamaged> {
     let log = LogId(from.u32()?);
     let id = from.u64()?;
     let delta_to = Some(from.u64()?).filter(|&before| before != 0);
-    let covered = from.position()?;
+    let covered = position(&mut from)?;
     let count = from.u32()? as usize;
     let next_dense = from.u32()?;
-    if from.u32()? != crc(body) || count > body.len() / ENTRY_BYTES_MIN {
+    if from.u32()? != crc32c(&[body]) || count > body.len() / ENTRY_BYTES_MIN {
         return Err(CheckpointDamaged);
     }
-    let mut from = Reader { rest: body };
+    let mut from = Cursor { rest: body };
     let entry = |_| decode_entry(version, &mut from);
     let entries: Vec<_> = (0..count).map(entry).collect::<Result<_, _>>()?;
     if !from.rest.is_empty() {
@@ -159,7 +160,7 @@ pub fn decode(bytes: &[u8]) -> Result<Checkpoint, CheckpointDamaged> {
     Ok(Checkpoint { header, entries })
 }
 
-fn decode_entry(version: u32, from: &mut Reader<'_>) -> Result<CheckpointEntry, CheckpointDamaged> {
+fn decode_entry(version: u32, from: &mut Cursor<'_>) -> Result<CheckpointEntry, CheckpointDamaged> {
     let dense = DenseId(from.u32()?);
     let key = PartitionKey {
         view: from.u32()?,
@@ -167,7 +168,7 @@ fn decode_entry(version: u32, from: &mut Reader<'_>) -> Result<CheckpointEntry, 
         partition: from.u32()? as i32,
     };
     let detached = from.u32()? & DETACHED != 0;
-    let (as_of, last_position) = (from.position()?, from.position()?);
+    let (as_of, last_position) = (position(from)?, position(from)?);
     let log_start = Offset(from.u64()? as i64);
     let hot_start = match version {
         VERSION_WITHOUT_HOT_START => log_start,
@@ -196,41 +197,14 @@ pub fn name(id: u64) -> String {
     format!("checkpoint-{id:020}")
 }
 
-fn crc(bytes: &[u8]) -> u32 {
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    digest.update(bytes);
-    digest.finalize() as u32
+impl From<Ended> for CheckpointDamaged {
+    fn from(Ended: Ended) -> CheckpointDamaged {
+        CheckpointDamaged
+    }
 }
 
-struct Reader<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], CheckpointDamaged> {
-        let (head, rest) = self.rest.split_first_chunk().ok_or(CheckpointDamaged)?;
-        self.rest = rest;
-        Ok(*head)
-    }
-
-    fn u32(&mut self) -> Result<u32, CheckpointDamaged> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, CheckpointDamaged> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn position(&mut self) -> Result<Position, CheckpointDamaged> {
-        Ok(Position { segment: SegmentNumber(self.u64()?), offset: self.u32()? })
-    }
-
-    fn counted(&mut self) -> Result<&'a [u8], CheckpointDamaged> {
-        let count = self.u32()? as usize;
-        let (head, rest) = self.rest.split_at_checked(count).ok_or(CheckpointDamaged)?;
-        self.rest = rest;
-        Ok(head)
-    }
+fn position(from: &mut Cursor<'_>) -> Result<Position, Ended> {
+    Ok(Position { segment: SegmentNumber(from.u64()?), offset: from.u32()? })
 }
 
 #[cfg(test)]
@@ -291,7 +265,7 @@ mod tests {
         }
         let mut bytes = encode(&header, 2, &body);
         bytes[8] = 1;
-        let sum = crc(&bytes[..56]).to_le_bytes();
+        let sum = crc32c(&[&bytes[..56]]).to_le_bytes();
         bytes[56..60].copy_from_slice(&sum);
         let hot_starts = |got: Checkpoint| got.entries.iter().map(|e| e.hot_start.0).collect();
         assert_eq!(decode(&bytes).map(hot_starts), Ok(vec![5, 5]));

@@ -4,6 +4,7 @@ use crate::batch::{
     expand, place, BatchBuilder, BatchHeader, Codec, Expander, Header, Limits, NewRecord, Records,
 };
 use crate::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Timestamp};
+use crate::table::Part;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -194,4 +195,18 @@ pub fn consumed(mut bytes: &[u8]) -> (Vec<Seen>, Option<i64>) {
         bytes = rest;
     }
     (seen, next)
+}
+
+/// A part whose numbers follow from its offsets.
+pub fn part(partition: i32, first: i64, end: i64) -> Part {
+    Part {
+        partition,
+        first: Offset(first),
+        end: Offset(end),
+        rows: (end - first) as u64,
+        raw_bytes: 100,
+        min_timestamp: Timestamp(first),
+        max_timestamp: Timestamp(end),
+        max_append_time: Timestamp(end),
+    }
 }

@@ -198,19 +198,7 @@ pub fn file_path(table: &Path, id: FileId) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn part(partition: i32, first: i64, end: i64) -> Part {
-        Part {
-            partition,
-            first: Offset(first),
-            end: Offset(end),
-            rows: (end - first) as u64,
-            raw_bytes: 100,
-            min_timestamp: Timestamp(first),
-            max_timestamp: Timestamp(end),
-            max_append_time: Timestamp(end),
-        }
-    }
+    use crate::table::samples::part;
 
     fn file(id: u64, parts: Vec<Part>) -> Arc<TableFile> {
         let facts = FileFacts { id: FileId(id), bytes: 10, created: Timestamp(0), parts };

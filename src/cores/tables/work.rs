@@ -8,12 +8,11 @@ use super::keeper::Reason;
 use super::lane::Ending;
 use super::TableRules;
 use crate::catalog::Topic;
-use bytes::Bytes;
 use shard::disk::Disk;
 use shard::ids::{Offset, Timestamp};
 use shard::log::{ColdError, Compaction, Feed, OpenFeed};
 use shard::table::rows::Aborted;
-use shard::table::{columnarise, trim_due, unlink, upkeep_due, Batches, Edit, FileId, JobError};
+use shard::table::{columnarise, trim_due, unlink, upkeep_due, Edit, FileId, JobError};
 use shard::table::{LogStarts, Manifest, ManifestError, Site, Source};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
@@ -63,15 +62,6 @@ impl WorkFailure {
     /// Nothing is wrong: what was to be read has gone meanwhile, or the broker stops.
     pub fn is_outdated(&self) -> bool {
         matches!(self, WorkFailure::Job(JobError::Feed(ColdError::Removed) | JobError::Stopped))
-    }
-}
-
-/// Batches of the log on their way into a file.
-struct Fed(OpenFeed);
-
-impl Batches for Fed {
-    fn next(&mut self, bytes_max: usize) -> Result<Option<Vec<(Timestamp, Bytes)>>, ColdError> {
-        self.0.next(bytes_max)
     }
 }
 
@@ -186,9 +176,9 @@ impl Work {
     }
 }
 
-fn source(feed: Feed, disk: &dyn Disk) -> Result<Source<Fed>, ColdError> {
+fn source(feed: Feed, disk: &dyn Disk) -> Result<Source<OpenFeed>, ColdError> {
     let (partition, from, until): (i32, Offset, Offset) =
         (feed.key.partition, feed.from, feed.until);
-    let (batches, aborted) = (Fed(feed.open(disk)?), Aborted::default());
+    let (batches, aborted) = (feed.open(disk)?, Aborted::default());
     Ok(Source { partition, from, until, aborted, batches })
 }

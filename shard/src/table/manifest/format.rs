@@ -30,6 +30,7 @@
 //! has all of its list, in order.
 
 use crate::batch::crc32c;
+use crate::cursor::{Cursor, Ended};
 use crate::ids::{Offset, Timestamp};
 use crate::table::{Compacted, FileFacts, FileId, Part};
 use uuid::Uuid;
@@ -167,12 +168,12 @@ impl Change {
     pub fn decode(bytes: &[u8]) -> Result<Change, Damage> {
         let (header, body) = bytes.split_at_checked(HEADER_BYTES).ok_or(Damage::Short)?;
         let (summed, sum) = header.split_at_checked(SUMMED_BYTES).ok_or(Damage::Short)?;
-        let mut from = Reader { rest: summed };
+        let mut from = Cursor { rest: summed };
         if from.array::<8>()? != MAGIC {
             return Err(Damage::Magic);
         }
         let version = from.u32()?;
-        if (Reader { rest: sum }).u32()? != crc32c(&[summed]) {
+        if (Cursor { rest: sum }).u32()? != crc32c(&[summed]) {
             return Err(Damage::Checksum);
         }
         if version != VERSION {
@@ -189,14 +190,14 @@ impl Change {
             return Err(Damage::Senseless);
         }
         let change = Change { topic, number, is_base: kind == 1, ..Change::default() };
-        decode_body(change, counts, Reader { rest: body })
+        decode_body(change, counts, Cursor { rest: body })
     }
 }
 
 fn decode_body(
     mut change: Change,
     counts: [u32; 4],
-    mut from: Reader<'_>,
+    mut from: Cursor<'_>,
 ) -> Result<Change, Damage> {
     let [files, removed, starts, compacted] = counts;
     for _ in 0..from.count(files, FILE_BYTES_MIN)? {
@@ -206,10 +207,10 @@ fn decode_body(
         change.removed.push((FileId(from.u64()?), Timestamp(from.i64()?)));
     }
     for _ in 0..from.count(starts, 12)? {
-        change.starts.push((from.partition()?, Offset(from.i64()?)));
+        change.starts.push((decode_partition(&mut from)?, Offset(from.i64()?)));
     }
     for _ in 0..from.count(compacted, 20)? {
-        let partition = from.partition()?;
+        let partition = decode_partition(&mut from)?;
         let compacted = Compacted { end: Offset(from.i64()?), at: Timestamp(from.i64()?) };
         change.compacted.push((partition, compacted));
     }
@@ -230,7 +231,7 @@ fn encode_part(part: &Part, out: &mut Vec<u8>) {
     }
 }
 
-fn decode_file(from: &mut Reader<'_>) -> Result<FileFacts, Damage> {
+fn decode_file(from: &mut Cursor<'_>) -> Result<FileFacts, Damage> {
     let (id, bytes) = (FileId(from.u64()?), from.u64()?);
     let created = Timestamp(from.i64()?);
     let count = from.u32()?;
@@ -242,9 +243,9 @@ fn decode_file(from: &mut Reader<'_>) -> Result<FileFacts, Damage> {
     Ok(FileFacts { id, bytes, created, parts })
 }
 
-fn decode_part(from: &mut Reader<'_>) -> Result<Part, Damage> {
+fn decode_part(from: &mut Cursor<'_>) -> Result<Part, Damage> {
     let part = Part {
-        partition: from.partition()?,
+        partition: decode_partition(from)?,
         first: Offset(from.i64()?),
         end: Offset(from.i64()?),
         rows: from.u64()?,
@@ -259,46 +260,18 @@ fn decode_part(from: &mut Reader<'_>) -> Result<Part, Damage> {
     }
 }
 
-struct Reader<'a> {
-    rest: &'a [u8],
+impl From<Ended> for Damage {
+    fn from(Ended: Ended) -> Damage {
+        Damage::Short
+    }
 }
 
-impl Reader<'_> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Damage> {
-        let (head, rest) = self.rest.split_first_chunk().ok_or(Damage::Short)?;
-        self.rest = rest;
-        Ok(*head)
-    }
-
-    fn u32(&mut self) -> Result<u32, Damage> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, Damage> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn i64(&mut self) -> Result<i64, Damage> {
-        self.array().map(i64::from_le_bytes)
-    }
-
-    fn partition(&mut self) -> Result<i32, Damage> {
-        let partition = self.array().map(i32::from_le_bytes)?;
-        if partition >= 0 {
-            Ok(partition)
-        } else {
-            Err(Damage::Senseless)
-        }
-    }
-
-    /// A count of things of at least so many bytes each, when they can be there.
-    fn count(&self, count: u32, bytes_each_min: usize) -> Result<usize, Damage> {
-        let count = count as usize;
-        if count <= self.rest.len() / bytes_each_min {
-            Ok(count)
-        } else {
-            Err(Damage::Short)
-        }
+fn decode_partition(from: &mut Cursor<'_>) -> Result<i32, Damage> {
+    let partition = from.i32()?;
+    if partition >= 0 {
+        Ok(partition)
+    } else {
+        Err(Damage::Senseless)
     }
 }
 

@@ -2,25 +2,13 @@
 
 use super::*;
 use crate::disk::sim::{Fault, Op, Rng, SimDisk};
+use crate::table::samples::part;
 use crate::table::{file_path, Part};
 
 const TOPIC: Uuid = Uuid::from_u128(7);
 
 fn dir() -> &'static Path {
     Path::new("/tables/t")
-}
-
-fn part(partition: i32, first: i64, end: i64) -> Part {
-    Part {
-        partition,
-        first: Offset(first),
-        end: Offset(end),
-        rows: (end - first) as u64,
-        raw_bytes: 100,
-        min_timestamp: Timestamp(first),
-        max_timestamp: Timestamp(end),
-        max_append_time: Timestamp(end),
-    }
 }
 
 /// A durable file and what is known of it.
