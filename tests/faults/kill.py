@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kills a broker under load again and again, and has the history judged by a checker from outside.
 
-    tests/faults/kill.py [--seconds 180] [--every 3.5] [--modes idempotent,plain,commits]
+    tests/faults/kill.py [--seconds 180] [--every 3.5] [--modes idempotent,plain,commits,tables]
 
 The checker is `logcheck.py` (confluent-kafka; beside the checkout in ../shared/tools, or
 LOGCHECK=PATH). It writes with acks=all, asks for a kill through a socket, reads all back at the end
@@ -30,6 +30,17 @@ MODES = {
     "plain": [],
     # Three readers of a group commit as they go; what was committed may not fall or be lost.
     "commits": ["--idempotent", "--consumers", "3", "--commits"],
+    # Records are read back out of table files, written and merged while the broker is killed.
+    "tables": ["--idempotent"],
+}
+# What the broker is told in a mode. The log keeps next to nothing of what is in files.
+SETTINGS = {
+    "tables": [
+        "hot.bytes=0", "hot.ms=0", "table.commit.bytes=64KiB", "table.commit.ms=200ms",
+        "table.file.max.bytes=4MiB", "iceberg.reader.grace.ms=100ms",
+        "log.retention.check.interval.ms=100ms", "log.segment.bytes=1MiB",
+        "log.segment.initial.bytes=1MiB", "log.inline.max.bytes=256KiB",
+    ],
 }
 
 
@@ -79,7 +90,9 @@ def one_mode(mode, chosen, python, logcheck):
     with tempfile.TemporaryDirectory(prefix="basalt-kill-") as data:
         path = os.path.join(data, "kill.sock")
         broker_data = os.path.join(data, "data")
-        with Broker(chosen.binary or find_binary(), broker_data, chosen.broker) as broker:
+        told = [word for key in SETTINGS.get(mode, []) for word in ("--set", key)]
+        arguments = [*chosen.broker, *told]
+        with Broker(chosen.binary or find_binary(), broker_data, arguments) as broker:
             killer = Killer(broker, path)
             killer.start()
             fault = f"'{sys.executable}' '{HERE / 'kill.py'}' --poke '{path}'"
