@@ -5,7 +5,6 @@
 //! and runs whole in one thread under a simulated disk.
 
 pub mod batch;
-mod cursor;
 pub mod disk;
 pub mod ids;
 pub mod log;

@@ -6,6 +6,7 @@
 //! them; the callers decide what a failure poisons. `unsafe` lives in this folder alone.
 
 mod check;
+pub(crate) mod cursor;
 mod map;
 mod real;
 pub mod sim;

@@ -29,7 +29,7 @@
 use super::effect::DENSE_END;
 use super::header::parse_number;
 use crate::batch::crc32c;
-use crate::cursor::{Cursor, Ended};
+use crate::disk::cursor::{Cursor, Ended};
 use crate::ids::{DenseId, LogId, Offset, PartitionKey, Position, SegmentNumber};
 use uuid::Uuid;
 

@@ -30,7 +30,7 @@
 //! has all of its list, in order.
 
 use crate::batch::crc32c;
-use crate::cursor::{Cursor, Ended};
+use crate::disk::cursor::{Cursor, Ended};
 use crate::ids::{Offset, Timestamp};
 use crate::table::{Compacted, FileFacts, FileId, Part};
 use uuid::Uuid;
