@@ -84,6 +84,12 @@ impl Commit {
         self.end
     }
 
+    /// The end of what a sync has to cover. A mark behind it is not waited for: it says only what
+    /// is known already, and no sync is begun for its sake.
+    pub fn data_end(&self) -> Position {
+        self.data_end
+    }
+
     pub fn is_poisoned(&self) -> bool {
         self.poisoned
     }

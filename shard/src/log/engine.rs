@@ -388,7 +388,7 @@ impl Log {
 
     /// Has what is in the log synced without delay, as if a batch of this partition waited for it.
     pub fn hurry(&mut self, id: DenseId) {
-        if self.commit.durable() < self.commit.end() {
+        if self.commit.durable() < self.commit.data_end() {
             // No partition ends below 0: when it comes true nobody's visible end moves.
             self.commit.wait(id, Offset(0));
         }

@@ -152,9 +152,9 @@ impl Log {
             if let Some(partition) = self.partitions.get_mut(id) {
                 // Noted again when it changes after this.
                 partition.touched = false;
-                entry_of(id, partition, self.commit.end()).encode(&mut capture.body);
+                entry_of(id, partition, self.commit.data_end()).encode(&mut capture.body);
                 capture.count += 1;
-                capture.seen = self.commit.end();
+                capture.seen = self.commit.data_end();
             }
             if capture.body.len() - from >= SLICE_BYTES {
                 break;
@@ -169,7 +169,7 @@ impl Log {
 
     fn begin_checkpoint(&mut self) {
         self.purge.checkpoint_begins();
-        let covered = self.commit.end();
+        let covered = self.commit.data_end();
         let checkpoints = &mut self.checkpoints;
         checkpoints.wanted = false;
         checkpoints.round += 1;

@@ -238,6 +238,25 @@ fn many_segments_come_back_from_indexes_and_checkpoints() {
 }
 
 #[test]
+fn a_checkpoint_does_not_wait_for_a_mark_that_nobody_syncs() {
+    let folder = Folder::new();
+    let (mut log, _) = open(&folder.0, 1, settings()).unwrap();
+    let id = log.log.attach(key(0), kept_for_ever(Flush::Os));
+    log.append(id, &batch_of(&[b"last"], 1));
+    while log.log.committed() == log.log.end() || log.log.unsynced_bytes() > 0 {
+        log.now.mono_us += 300_000;
+        log.work();
+        assert!(log.now.mono_us < 60_000_000, "no mark is written");
+    }
+    log.log.checkpoint();
+    log.work();
+    assert!(log.log.is_settled());
+    drop(log);
+    let (log, _) = open(&folder.0, 2, settings()).unwrap();
+    assert_eq!(log.read_cold(id, 0).len(), 1);
+}
+
+#[test]
 fn retention_frees_segments() {
     let folder = Folder::new();
     let value = vec![7; 50_000];
