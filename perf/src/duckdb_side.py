@@ -12,6 +12,8 @@ import duckdb
 ask = json.load(sys.stdin)
 files = ", ".join("'" + name.replace("'", "''") + "'" for name in ask["files"])
 connection = duckdb.connect()
+# What it shows while it works would stand among what goes out.
+connection.execute("SET enable_progress_bar = false")
 results = []
 for statement in ask["statements"]:
     query = statement.replace("{t}", f"read_parquet([{files}])")

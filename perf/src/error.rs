@@ -46,7 +46,7 @@ pub enum PerfError {
     NoMetric(&'static str),
     #[error(transparent)]
     Measure(#[from] BenchError),
-    #[error("what cargo printed is no JSON: {0}")]
+    #[error("what a program or the broker answered is no JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
 
