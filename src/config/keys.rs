@@ -126,8 +126,8 @@ cores: u32 = "cores", count(0, 256), "0", Live,
     "Threads that serve clients and own logs, pinned when there are as many CPUs. 0: the CPUs \
      less a quarter of them (rounded up), at least 1.";
 workers: u32 = "workers", count(0, 256), "0", Live,
-    "Threads at idle priority for cold reads, segment preparation and large batches. 0: as many \
-     as CPUs are left beside the cores, at least 1.";
+    "Threads at low priority for jobs of the logs, and as many at ordinary priority for cold reads \
+     and large batches. 0: as many as CPUs are left beside the cores, at least 1.";
 shutdown_grace_ms: i64 = "shutdown.grace.ms", millis(0, HOUR), "10s", Live,
     "How long a stopping broker waits for requests it has begun, before it closes connections.";
 log_level: String = "log.level", Kind::Text, "info", Live,

@@ -351,7 +351,7 @@ enum Miss {
     Removed,
 }
 
-/// Has a worker do a read.
+/// Has a foreground thread do a read.
 async fn read_cold<T: Send + 'static>(
     lanes: &Lanes,
     read: impl FnOnce() -> Result<T, ColdError> + Send + 'static,
@@ -370,7 +370,7 @@ async fn read_cold<T: Send + 'static>(
     }
 }
 
-/// Turns a plan into data; what is not warm is read by a worker.
+/// Turns a plan into data; what is not warm is read by a foreground thread.
 async fn fetch(plan: ReadAnswer, core: &Core) -> Result<ReadData, Miss> {
     let plan = plan.map_err(Miss::Refused)?;
     let mut slices: Vec<Slice> = plan.slices.into_iter().map(Slice::Warm).collect();

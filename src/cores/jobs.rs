@@ -1,9 +1,11 @@
 //! Threads for blocking work, and how its outcome comes back to a core.
 //!
 //! A sync thread per log, because syncs decide the latency of acks=all; one thread that prepares
-//! segments and pages; a few workers at low priority for all that can wait. Cores submit and are
-//! woken with the outcome; they never wait here themselves. A panic in a job is an outcome too.
-//! Nothing here looks into a job.
+//! segments and pages; a few workers at low priority for jobs of logs that can wait; as many
+//! foreground threads at ordinary priority for what a request waits for, so that a consumer of old
+//! data is held up neither by a job that takes long nor by what else the machine does. Cores submit
+//! and are woken with the outcome; they never wait here themselves. A panic in a job is an outcome
+//! too. Nothing here looks into a job.
 
 use futures_channel::{mpsc as home, oneshot};
 use shard::ids::LogId;
@@ -18,7 +20,7 @@ use std::time::Instant;
 
 /// Nice value of the workers: they yield to cores and syncs, and still move on a busy machine.
 const WORKER_NICE: i32 = 10;
-/// Closures that may wait for a worker; more are refused.
+/// Closures that may wait for a foreground thread; more are refused.
 const QUEUED_MAX: usize = 4096;
 
 type Errand = Box<dyn FnOnce() + Send>;
@@ -46,13 +48,14 @@ pub struct Lanes {
     sync: BTreeMap<u32, mpsc::Sender<Errand>>,
     prepare: mpsc::Sender<Errand>,
     worker: mpsc::Sender<Errand>,
+    foreground: mpsc::Sender<Errand>,
     queued: Arc<AtomicUsize>,
 }
 
 /// Why a closure was not run to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorkError {
-    #[error("too much work is waiting for the workers")]
+    #[error("too much work is waiting already")]
     Overloaded,
     #[error("the work panicked or the broker is stopping")]
     Lost,
@@ -90,14 +93,9 @@ impl Lanes {
         }
         let (prepare, errands) = mpsc::channel();
         threads.push(spawn("prepare".into(), errands)?);
-        let (worker, errands) = mpsc::channel::<Errand>();
-        let errands = Arc::new(Mutex::new(errands));
-        for number in 0..workers.max(1) {
-            let errands = errands.clone();
-            let named = thread::Builder::new().name(format!("worker-{number}"));
-            threads.push(named.spawn(move || work(&errands))?);
-        }
-        let lanes = Lanes { sync, prepare, worker, queued: Arc::default() };
+        let worker = pool("worker", workers, Some(WORKER_NICE), &mut threads)?;
+        let foreground = pool("foreground", workers, None, &mut threads)?;
+        let lanes = Lanes { sync, prepare, worker, foreground, queued: Arc::default() };
         Ok((lanes, Threads(threads)))
     }
 
@@ -124,7 +122,7 @@ impl Lanes {
         let _ = sender.send(errand);
     }
 
-    /// Runs a closure on a worker.
+    /// Runs a closure that somebody waits for on a foreground thread.
     pub async fn work<T: Send + 'static>(
         &self,
         run: impl FnOnce() -> T + Send + 'static,
@@ -142,11 +140,11 @@ impl Lanes {
                 let _ = sender.send(run());
             }
         });
-        let _ = self.worker.send(errand);
+        let _ = self.foreground.send(errand);
         outcome.await.map_err(|_| WorkError::Lost)
     }
 
-    /// Runs a closure on a worker if nothing waits for one; otherwise it is dropped.
+    /// Runs a closure on a foreground thread if nothing waits for one; otherwise it is dropped.
     pub fn offer(&self, run: impl FnOnce() + Send + 'static) {
         if self.queued.load(Ordering::Relaxed) > 0 {
             return;
@@ -157,7 +155,7 @@ impl Lanes {
             queued.fetch_sub(1, Ordering::Relaxed);
             run();
         });
-        let _ = self.worker.send(errand);
+        let _ = self.foreground.send(errand);
     }
 }
 
@@ -169,8 +167,25 @@ fn spawn(name: String, errands: mpsc::Receiver<Errand>) -> io::Result<thread::Jo
     })
 }
 
-fn work(errands: &Mutex<mpsc::Receiver<Errand>>) {
-    if let Err(error) = rustix::process::setpriority_process(None, WORKER_NICE) {
+/// Threads that take errands from one queue.
+fn pool(
+    name: &str,
+    count: usize,
+    nice: Option<i32>,
+    threads: &mut Vec<thread::JoinHandle<()>>,
+) -> io::Result<mpsc::Sender<Errand>> {
+    let (sender, errands) = mpsc::channel::<Errand>();
+    let errands = Arc::new(Mutex::new(errands));
+    for number in 0..count.max(1) {
+        let errands = errands.clone();
+        let named = thread::Builder::new().name(format!("{name}-{number}"));
+        threads.push(named.spawn(move || work(&errands, nice))?);
+    }
+    Ok(sender)
+}
+
+fn work(errands: &Mutex<mpsc::Receiver<Errand>>, nice: Option<i32>) {
+    if let Some(Err(error)) = nice.map(|nice| rustix::process::setpriority_process(None, nice)) {
         tracing::warn!(%error, "a worker keeps its ordinary priority");
     }
     loop {
@@ -192,6 +207,7 @@ fn run(errand: Errand) {
 mod tests {
     use super::*;
     use futures_lite::future::block_on;
+    use std::time::Duration;
 
     #[test]
     fn work_comes_back_and_a_panic_loses_only_itself() {
@@ -201,6 +217,19 @@ mod tests {
         assert_eq!(lost, Err(WorkError::Lost));
         assert_eq!(block_on(lanes.work(|| 1)), Ok(1));
         assert_eq!(lanes.queued.load(Ordering::Relaxed), 0);
+        drop(lanes);
+        threads.join();
+    }
+
+    #[test]
+    fn nobody_waits_for_a_job_that_takes_long() {
+        let (lanes, threads) = Lanes::start([LogId(0)], 1).expect("threads");
+        let (end, ended) = mpsc::channel::<()>();
+        lanes.worker.send(Box::new(move || assert!(ended.recv().is_err()))).expect("a worker");
+        let (done, is_done) = mpsc::channel();
+        lanes.offer(move || done.send(()).expect("somebody waits"));
+        assert_eq!(is_done.recv_timeout(Duration::from_secs(60)), Ok(()));
+        drop(end);
         drop(lanes);
         threads.join();
     }
