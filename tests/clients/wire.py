@@ -108,9 +108,11 @@ def check(what, code):
         raise Refused(what, code)
 
 
-def create(address, topic, partitions):
+def create(address, topic, partitions, configs=()):
+    """`configs` are pairs of a name and a text."""
     def work():
-        described = text(topic) + struct.pack(">ih", partitions, 1) + many([]) + many([])
+        settings = many([text(name) + text(value) for name, value in configs])
+        described = text(topic) + struct.pack(">ih", partitions, 1) + many([]) + settings
         body = many([described]) + struct.pack(">i?", 30000, False)
         answer = ask(address, CREATE_TOPICS, 2, body)
         answer.int32()

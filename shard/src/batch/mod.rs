@@ -15,12 +15,14 @@ mod records;
 mod rewrite;
 mod validate;
 
-pub use builder::{empty_batch, place, BatchBuilder, NewRecord};
+#[cfg(test)]
+pub use builder::empty_batch;
+pub use builder::{place, BatchBuilder, NewRecord};
 pub use codec::{compress, expand, Expander, Limits};
 pub use error::{BatchError, Malformed, RecordErrors, RecordFault, RecordProblem};
 pub use header::{crc32c, sequence_plus, Attributes, BatchHeader, Codec, HEADER_BYTES};
 pub use lookup::{find_latest, find_time, Found};
-pub use marker::{Marker, MarkerKind};
+pub use marker::{gap_batch, Marker, MarkerKind};
 pub use records::{Header, Headers, Record, Records};
 pub use rewrite::{each_key, emptied, rewrite, Keyed, Rest};
 pub use validate::{validate, Rules, Scratch, TimestampRule, Valid};

@@ -147,7 +147,7 @@ impl ColdRead {
     }
 
     /// Reads the batches. Blocks; the bytes are whole batches in offset order. Out of a table at
-    /// least one comes back, and be it one without records: a reader always gets on.
+    /// least one comes back, and be it one without a row: a reader always gets on.
     pub fn run(self) -> Result<Bytes, ColdError> {
         match &self.source {
             Source::Segment { path, entries } => {

@@ -2,7 +2,7 @@
 //!
 //! Planned on the core as the parts of one version, which keeps their files from being removed; the
 //! files are opened and read on a worker. A read that finds no row left in a part goes on into the
-//! next one, and returns at least an empty batch: a reader always gets on.
+//! next one, and returns at least a gap batch: a reader always gets on.
 
 use super::cold::ColdError;
 use super::seek::{Found, TimeTarget};
@@ -119,12 +119,14 @@ impl ReadAhead {
     }
 }
 
-/// Where batches end, and how many records are in them.
+/// Where batches end, and how many records that are rows are in them.
 fn summed_up(mut bytes: &[u8]) -> (Offset, i64) {
     let (mut end, mut records) = (Offset(0), 0);
     while let Ok((header, _, rest)) = BatchHeader::split(bytes) {
         end = header.end_offset();
-        records += i64::from(header.record_count);
+        if !header.attributes.is_control() {
+            records += i64::from(header.record_count);
+        }
         bytes = rest;
     }
     (end, records)

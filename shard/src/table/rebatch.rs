@@ -7,8 +7,8 @@
 //! not compressed and name no producer.
 //!
 //! A reader always gets on: the last batch of a part covers the offsets to the part's end, and
-//! where no row is left an empty batch does. Worked example: of a part 40..100 with rows 40..60 the
-//! batch from 40 has the last offset 99; a fetch from 70 gets an empty batch 70..99.
+//! where no row is left a gap batch does. Worked example: of a part 40..100 with rows 40..60 the
+//! batch from 40 has the last offset 99; a fetch from 70 gets a gap batch 70..99.
 //!
 //! Gaps: the codec a producer chose is not used again (the worker's time is worth more than the
 //! bytes); a marker or an aborted record leaves a gap, not a batch.
@@ -18,7 +18,7 @@ use super::error::{Damage, TableError};
 use super::file::FileReader;
 use super::schema::column;
 use super::TableFile;
-use crate::batch::{empty_batch, place, BatchBuilder, Header, NewRecord, HEADER_BYTES};
+use crate::batch::{gap_batch, place, BatchBuilder, Header, NewRecord, HEADER_BYTES};
 use crate::ids::{LeaderEpoch, Offset, Timestamp};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, Int8Type};
@@ -70,10 +70,10 @@ pub fn rebatch(blocks: &Blocks, file: &TableFile, want: &Want) -> Result<Bytes, 
     Ok(taken.joined())
 }
 
-/// An empty batch from `from` as far towards `end` as one batch reaches.
+/// A batch without a row from `from` as far towards `end` as one batch reaches.
 fn rest(from: Offset, end: Offset) -> Bytes {
-    let last = Offset(end.0 - 1).min(from.plus(i64::from(i32::MAX)));
-    Bytes::copy_from_slice(&empty_batch(from, last, LeaderEpoch(-1)))
+    let last = Offset(end.0 - 1).min(from.plus(i64::from(i32::MAX) - 1));
+    Bytes::from(gap_batch(from, last, LeaderEpoch(-1)))
 }
 
 /// The rows of the block that a row is in: those of its partition in one page of values.
@@ -312,7 +312,7 @@ fn headers_of<'a>(rows: &Columns<'a>, row: usize, into: &mut Vec<Header<'a>>) {
     }
 }
 
-/// A batch without records is the least that comes back.
+/// A batch without a row is the least that comes back.
 const _: () = assert!(HEADER_BYTES < BATCH_BYTES);
 
 #[cfg(test)]

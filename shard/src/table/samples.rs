@@ -174,6 +174,9 @@ pub fn consumed(mut bytes: &[u8]) -> (Vec<Seen>, Option<i64>) {
             assert!(record.offset_delta <= header.last_offset_delta);
             let own = header.base_timestamp.0.wrapping_add(record.timestamp_delta);
             times.push(own);
+            if header.attributes.is_control() {
+                continue;
+            }
             let is_append_time = header.attributes.is_append_time();
             seen.push(Seen {
                 offset: header.base_offset.0 + i64::from(record.offset_delta),

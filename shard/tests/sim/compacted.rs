@@ -13,9 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// One record: where, key, value, time.
 pub type Row = (Offset, Vec<u8>, Option<Vec<u8>>, Timestamp);
 
-/// The records of a batch.
+/// The records of a batch. A marker, which covers a gap in what comes out of a table, is none.
 pub fn rows(batch: &[u8]) -> Vec<Row> {
     let header = BatchHeader::parse(batch).expect("read whole");
+    if header.attributes.is_control() {
+        return Vec::new();
+    }
     let records = Records::new(&batch[HEADER_BYTES..], header.record_count);
     let row = |record: shard::batch::Record<'_>| {
         let time = Timestamp(header.base_timestamp.0 + record.timestamp_delta);

@@ -1,6 +1,7 @@
 //! Rows made batches again: the same records, whatever they were.
 
 use super::*;
+use crate::batch::{BatchHeader, Records};
 use crate::disk::sim::SimDisk;
 use crate::table::file::{Covered, FileWriter};
 use crate::table::rows::RowsBuilder;
@@ -120,6 +121,48 @@ fn a_reader_gets_to_the_end_of_a_part() {
     assert_eq!(get(2, 10, 1, true), (1, Some(11)));
     let no_part = Want { partition: 3, from: Offset(0), bytes_max: 1, whole_first: true };
     assert!(matches!(rebatch(&blocks, &file, &no_part), Err(TableError::NoPartition { .. })));
+}
+
+/// Where a client goes on that knows of records and not of batches: behind the last one, shown or
+/// not, that lies at or above what it asked for.
+fn next_by_records(mut bytes: &[u8], from: i64) -> Option<i64> {
+    let mut next = None;
+    while !bytes.is_empty() {
+        let (header, body, rest) = BatchHeader::split(bytes).unwrap();
+        for record in Records::new(body, header.record_count) {
+            let offset = header.base_offset.0 + i64::from(record.unwrap().offset_delta);
+            next = next.max((offset >= from).then_some(offset + 1));
+        }
+        bytes = rest;
+    }
+    next
+}
+
+#[test]
+fn who_goes_on_by_records_gets_to_the_end_of_a_part_as_well() {
+    let disk = SimDisk::new(3);
+    let mut batch = BatchBuilder::new();
+    (0..3).for_each(|_| batch.push(&NewRecord::default()));
+    let mut batch = batch.build();
+    place(&mut batch, Offset(10), LeaderEpoch(0));
+    let far = 13 + (3i64 << 31);
+    let parts = [(0, vec![batch], 90), (1, Vec::new(), 11), (2, Vec::new(), far)];
+    let file = file_of(&disk, &parts, 1);
+    let blocks = Blocks::new(Arc::new(disk), 1 << 20);
+    let check = |partition: i32, stops: &[i64]| {
+        let mut at = 10;
+        for stop in stops {
+            let from = Offset(at);
+            let want = Want { partition, from, bytes_max: 1 << 20, whole_first: true };
+            let next = next_by_records(&rebatch(&blocks, &file, &want).unwrap(), at);
+            assert_eq!(next, Some(*stop), "partition {partition} from {at}");
+            at = *stop;
+        }
+    };
+    check(0, &[13, 90]);
+    check(1, &[11]);
+    let reach = i64::from(i32::MAX);
+    check(2, &[10 + reach, 10 + 2 * reach, 10 + 3 * reach, far]);
 }
 
 #[test]
