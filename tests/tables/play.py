@@ -9,7 +9,8 @@ Of each reader of Iceberg, while the table changes step by step:
    from there) agree with the rows.
 4. An attempt to write fails, says why, and changes nothing.
 
-Of each reader of SQL: the same rows and the same count.
+Of each reader of SQL: the same rows and the same count. What else is asked:
+rows that are taken away in grace.py, many rows in million.py.
 """
 from readers import Failed
 from rows import Wrong, compare, parse
