@@ -6,6 +6,7 @@
 //! at its deadline, and is given up when nobody takes its rows any more. Nothing else executes
 //! plans.
 
+use super::ending::{watched, Over};
 use super::guard;
 use super::limits::{Exceeded, Limits, Permit};
 use super::snapshots::{SnapshotError, Snapshots, TopicSnapshot};
@@ -97,16 +98,21 @@ impl QueryPlanner for Admission {
         let deadline = permit.deadline.into();
         let planned = tokio::time::timeout_at(deadline, planned).await;
         let inner = planned.map_err(|_| Exceeded::Time(self.limits.timeout()))??;
-        let inner = inner.transform_up(yielding).data()?;
-        let held = Arc::new(Held { permit, _taken: taken });
+        let over = Arc::new(Over::new(permit.deadline, self.limits.timeout()));
+        let inner = inner.transform_up(|plan| yielding(plan, &over)).data()?;
+        let held = Arc::new(Held { permit, over, _taken: taken });
         Ok(Arc::new(Admitted::new(inner, held, self)))
     }
 }
 
 /// Joins make many batches of one they have read, without ever waiting: here they let go of their
-/// thread now and then, so that a query can be ended.
-fn yielding(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+/// thread now and then, so that a query can be ended; what makes none is ended by its filter.
+fn yielding(
+    plan: Arc<dyn ExecutionPlan>,
+    over: &Arc<Over>,
+) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
     if plan.name().contains("Join") || plan.name() == "UnnestExec" {
+        let plan = watched(plan, over)?;
         return Ok(Transformed::yes(Arc::new(CooperativeExec::new(plan))));
     }
     Ok(Transformed::no(plan))
@@ -122,6 +128,7 @@ impl From<guard::Refused> for DataFusionError {
 #[derive(Debug)]
 struct Held {
     permit: Permit,
+    over: Arc<Over>,
     /// Keeps the files of the versions it reads.
     _taken: Arc<Taken>,
 }
@@ -199,14 +206,14 @@ impl ExecutionPlan for Admitted {
     ) -> Result<SendableRecordBatchStream> {
         let (sender, batches) = mpsc::channel(AHEAD);
         let (inner, held) = (self.inner.clone(), self.held.clone());
-        let timeout = self.limits.timeout();
+        let (timeout, over) = (self.limits.timeout(), self.held.over.clone());
         let task = self.threads.spawn(async move {
             let deadline = held.permit.deadline.into();
             let run = tokio::time::timeout_at(deadline, pour(inner, context, sender)).await;
             drop(held);
             run.map_err(|_| Exceeded::Time(timeout))
         });
-        let rows = Rows { batches, task: Some(Task(task)) };
+        let rows = Rows { batches, task: Some(Task(task, over)) };
         let stream = futures::stream::unfold(rows, |mut rows| async move {
             rows.next().await.map(|batch| (batch, rows))
         });
@@ -234,10 +241,11 @@ async fn pour(plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>, to: mpsc:
 }
 
 /// A task that ends when nobody waits for it any more.
-struct Task(JoinHandle<Result<(), Exceeded>>);
+struct Task(JoinHandle<Result<(), Exceeded>>, Arc<Over>);
 
 impl Drop for Task {
     fn drop(&mut self) {
+        self.1.give_up();
         self.0.abort();
     }
 }

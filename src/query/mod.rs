@@ -8,6 +8,7 @@
 
 mod admission;
 mod catalog;
+mod ending;
 mod files;
 mod functions;
 mod guard;

@@ -11,8 +11,14 @@ steps as lines (rows.serve); what a step prints is its answer:
     ends TOPIC                         the greatest and the least offset
     snapshots TOPIC                    id, operation and time in ms, a line each, oldest first
     write TOPIC                        tries to add a row, which has to fail
+    ask MODE BASE64 [TYPE:VALUE...]    the names and rows of a statement (jdbc), or the rows of one
+                                       in BASE64 (psycopg, duckdb), as lists of texts
+    hold TOPIC                         loads a table and keeps it (pyiceberg): its rows and files
+    held                               the rows of the table that was kept
+    files                              how many of its files are there still
 
-The Kafka client writes as well: produce TOPIC CODEC FIRST COUNT, and its rows take the ends.
+The Kafka client writes as well: produce TOPIC CODEC FIRST COUNT, and its rows take the ends; `bulk
+TOPIC COUNT` writes many small records, `empty TOPIC` deletes all records there are.
 """
 import json
 import os
@@ -31,6 +37,7 @@ TABLES = ["pyiceberg[pyarrow]==0.12.0", "polars==2.1.0", "duckdb==1.5.5",
           "duckdb-extension-httpfs==1.5.5"]
 KAFKA = ["confluent-kafka==2.16.1"]
 SQL = ["psycopg[binary]==3.3.9"]
+JDBC = ("postgresql", "42.7.4")
 
 
 def tables():
@@ -45,6 +52,21 @@ def sql():
     """Both clients of PostgreSQL: psycopg, and the program psql."""
     installs.apt("psql", "postgresql-client")
     return installs.python("psycopg-3.3.9", SQL), {}
+
+
+def jdbc():
+    """PostgreSQL's JDBC driver; its reader is compiled as it starts."""
+    artifact, version = JDBC
+    installs.apt("java", "default-jdk-headless")
+    installs.apt("mvn", "maven")
+
+    def jar(folder):
+        installs.install(["mvn", "-q", "-B", "dependency:copy",
+                          f"-Dartifact=org.postgresql:{artifact}:{version}",
+                          f"-DoutputDirectory={folder}"])
+    folder = installs.once(f"pgjdbc-{version}", jar)
+    return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp",
+            folder / f"{artifact}-{version}.jar"], {}
 
 
 def spark():
@@ -76,19 +98,21 @@ class Reader:
     """One program; used in a `with`."""
 
     def __init__(self, script, install, address, directory):
-        self.name = script.removesuffix(".py").removesuffix("_reader")
+        self.name = pathlib.Path(script).stem.removesuffix("_reader").lower()
         self.script, self.install, self.address = script, install, address
         self.errors = os.path.join(directory, f"{self.name}.err")
         self.child = None
 
     def __enter__(self):
-        python, environment = self.install()
+        program, environment = self.install()
+        program = program if isinstance(program, list) else [program]
         environment = {**os.environ, **environment, "PYTHONPATH": str(HERE),
                        "PYTHONDONTWRITEBYTECODE": "1"}
         with open(self.errors, "wb") as errors:
             self.child = subprocess.Popen(
-                [str(python), str(HERE / "readers" / self.script), self.address], text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment)
+                [*map(str, program), str(HERE / "readers" / self.script), self.address],
+                text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                env=environment)
         return self
 
     def __exit__(self, *_):
@@ -120,4 +144,9 @@ def of_tables(name):
     return f"{name}_reader.py", spark if name == "spark" else tables
 
 
-__all__ = ["Failed", "NotRun", "Reader", "kafka", "of_tables", "sql"]
+def of_sql(name):
+    scripts = {"jdbc": ("Jdbc.java", jdbc), "http": ("http_reader.py", tables)}
+    return scripts.get(name) or (f"{name}_reader.py", sql)
+
+
+__all__ = ["Failed", "NotRun", "Reader", "kafka", "of_sql", "of_tables", "sql", "tables"]

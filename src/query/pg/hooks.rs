@@ -6,19 +6,18 @@
 //! change data, is refused.
 
 use super::errors;
-use crate::query::catalog::TOPICS_SCHEMA;
 use crate::query::guard;
 use async_trait::async_trait;
-use datafusion::arrow::array::{ListBuilder, StringBuilder};
-use datafusion::arrow::datatypes::{DataType, Field};
-use datafusion::common::{DFSchema, ParamValues, ScalarValue};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::{DFSchema, ParamValues};
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::{
-    create_udf, ColumnarValue, EmptyRelation, LogicalPlan, ScalarUDF, Volatility,
-};
+use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as Parsed;
-use datafusion::sql::sqlparser::ast::{Declare, DeclareType, Set, Statement};
+use datafusion::sql::sqlparser::ast::{
+    visit_expressions, visit_relations, Declare, DeclareType, Expr, ObjectName, SelectItem, Set,
+    SetExpr, Statement,
+};
 use datafusion_postgres::arrow_pg::datatypes::df;
 use datafusion_postgres::hooks::HookClient;
 use datafusion_postgres::QueryHook;
@@ -28,6 +27,7 @@ use pgwire::api::stmt::StoredStatement;
 use pgwire::api::store::PortalStore;
 use pgwire::api::ClientInfo;
 use pgwire::error::{PgWireError, PgWireResult};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Settings whose new value has a meaning; the crate's hook keeps them with the connection.
@@ -130,6 +130,49 @@ async fn declare(
     Ok(Response::Execution(Tag::new("DECLARE CURSOR")))
 }
 
+/// The answer to a driver that looks for primary keys and indexes. It takes their arrays of columns
+/// apart with a function that gives several rows for one, which cannot be planned; but there are no
+/// indexes here, so that nothing but the names of its columns is to be answered.
+fn no_indexes(statement: &Statement) -> Option<LogicalPlan> {
+    let Statement::Query(query) = statement else { return None };
+    let SetExpr::Select(select) = query.body.as_ref() else { return None };
+    let expands = visit_expressions(statement, |expression| match expression {
+        Expr::Function(call) => named(&call.name, "_pg_expandarray"),
+        _ => ControlFlow::Continue(()),
+    });
+    let reads = visit_relations(statement, |relation| named(relation, "pg_index"));
+    if expands.is_continue() || reads.is_continue() {
+        return None;
+    }
+    let fields = select.projection.iter().map(|item| {
+        let name = match item {
+            SelectItem::ExprWithAlias { alias, .. } => alias,
+            SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last()?,
+            SelectItem::UnnamedExpr(Expr::Identifier(name)) => name,
+            _ => return None,
+        };
+        Some(Field::new(name.value.to_lowercase(), DataType::Utf8, true))
+    });
+    let fields: Vec<Field> = fields.collect::<Option<_>>()?;
+    let schema = Arc::new(DFSchema::try_from(Schema::new(fields)).ok()?);
+    Some(LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema }))
+}
+
+/// Ends a visit at a name, with a schema before it or without.
+fn named(found: &ObjectName, wanted: &str) -> ControlFlow<()> {
+    let last = found.0.last().and_then(|part| part.as_ident());
+    match last.is_some_and(|name| name.value.eq_ignore_ascii_case(wanted)) {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    }
+}
+
+async fn answer_empty(plan: LogicalPlan, session: &SessionContext) -> PgWireResult<Response> {
+    let failed = |error: DataFusionError| errors::told(PgWireError::ApiError(Box::new(error)));
+    let frame = session.execute_logical_plan(plan).await.map_err(failed)?;
+    Ok(Response::Query(df::encode_dataframe(frame, &Format::UnifiedText, None).await?))
+}
+
 impl ReadOnly {
     /// The whole answer to a statement that no later hook is to see.
     async fn answer_with(
@@ -160,6 +203,9 @@ impl QueryHook for ReadOnly {
         session: &SessionContext,
         client: &mut dyn HookClient,
     ) -> Option<PgWireResult<Response>> {
+        if let Some(plan) = no_indexes(statement) {
+            return Some(answer_empty(plan, session).await);
+        }
         ReadOnly::answer_with(statement, session, client).await
     }
 
@@ -174,7 +220,7 @@ impl QueryHook for ReadOnly {
             LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema })
         };
         match fate(statement) {
-            Fate::GoesOn => None,
+            Fate::GoesOn => no_indexes(statement).map(Ok),
             Fate::Ignored(_) => Some(Ok(nothing())),
             Fate::Refused(refused) => Some(Err(errors::refused(&refused))),
         }
@@ -190,29 +236,6 @@ impl QueryHook for ReadOnly {
     ) -> Option<PgWireResult<Response>> {
         ReadOnly::answer_with(statement, session, client).await
     }
-}
-
-/// `current_schema()`: where a topic's name alone is looked for.
-pub fn current_schema() -> ScalarUDF {
-    let here = |_: &[ColumnarValue]| Ok(ColumnarValue::Scalar(ScalarValue::from(TOPICS_SCHEMA)));
-    create_udf("current_schema", vec![], DataType::Utf8, Volatility::Stable, Arc::new(here))
-}
-
-/// `current_schemas(implicit)`.
-pub fn current_schemas() -> ScalarUDF {
-    let here = |arguments: &[ColumnarValue]| {
-        let implicit = ColumnarValue::Scalar(ScalarValue::Boolean(Some(true)));
-        let mut schemas = ListBuilder::new(StringBuilder::new());
-        schemas.values().append_value(TOPICS_SCHEMA);
-        if arguments.first().is_some_and(|asked| asked.to_string() == implicit.to_string()) {
-            schemas.values().append_value("information_schema");
-            schemas.values().append_value("pg_catalog");
-        }
-        schemas.append(true);
-        Ok(ColumnarValue::Scalar(ScalarValue::List(Arc::new(schemas.finish()))))
-    };
-    let list = DataType::List(Arc::new(Field::new("item", DataType::Utf8, true)));
-    create_udf("current_schemas", vec![DataType::Boolean], list, Volatility::Stable, Arc::new(here))
 }
 
 #[cfg(test)]
@@ -241,6 +264,22 @@ mod tests {
         assert_eq!(of("DISCARD ALL"), "DISCARD ALL");
         assert_eq!(of("DECLARE c CURSOR FOR SELECT 1"), "goes on");
         assert_eq!(of("SHOW transaction_isolation"), "goes on");
+    }
+
+    #[test]
+    fn who_looks_for_indexes_is_told_the_columns() {
+        let columns = |sql: &str| {
+            let parsed = Parser::parse_sql(&PostgreSqlDialect {}, sql).expect("a statement");
+            let plan = no_indexes(&parsed[0])?;
+            Some(plan.schema().fields().iter().map(|field| field.name().clone()).collect())
+        };
+        let names = |names: [&str; 2]| Some(names.map(String::from).to_vec());
+        let keys = "SELECT result.TABLE_NAME, result.k AS KEY_SEQ FROM (SELECT TABLE_NAME, \
+                    (information_schema._pg_expandarray(i.indkey)).n AS k FROM \
+                    pg_catalog.pg_index i) result";
+        assert_eq!(columns(keys), names(["table_name", "key_seq"]));
+        assert_eq!(columns("SELECT a, b FROM pg_catalog.pg_index"), None);
+        assert_eq!(columns("SELECT '_pg_expandarray()', b FROM t"), None);
     }
 
     #[test]

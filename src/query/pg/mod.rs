@@ -7,11 +7,13 @@
 //!
 //! Gaps: no TLS; sessions of views other than the first are chosen by the database's name, and any
 //! other name gets the first view; parameters of prepared statements have the types the plan
-//! infers.
+//! infers; subqueries for one value that depend on the row outside have to aggregate, so that
+//! JDBC's `getTypeInfo` fails; a `search_path` that was SET is shown, and has no effect.
 
 mod errors;
 mod hooks;
 mod session;
+mod settings;
 
 use super::{Engine, QueryError};
 use datafusion::prelude::SessionContext;
@@ -33,8 +35,9 @@ const CONNECTIONS_MAX: usize = 256;
 /// PostgreSQL's own catalogue, as its tools look into it.
 pub fn add_catalog(session: &SessionContext, view: &str) -> Result<(), QueryError> {
     setup_pg_catalog(session, view, NoRoles).map_err(|error| QueryError::from(*error))?;
-    session.register_udf(hooks::current_schema());
-    session.register_udf(hooks::current_schemas());
+    session.register_udf(settings::current_schema());
+    session.register_udf(settings::current_schemas());
+    session.register_udf(settings::current_setting());
     Ok(())
 }
 

@@ -6,6 +6,7 @@
 
 use super::errors;
 use super::hooks::ReadOnly;
+use crate::query::catalog::TOPICS_SCHEMA;
 use crate::query::{Engine, QueryError};
 use async_trait::async_trait;
 use datafusion_postgres::hooks::cursor::CursorStatementHook;
@@ -27,7 +28,7 @@ use pgwire::api::{
 };
 use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::data::DataRow;
-use pgwire::messages::PgWireBackendMessage;
+use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,6 +91,21 @@ struct Startup(Arc<ConnectionManager>);
 impl NoopStartupHandler for Startup {
     fn connection_manager(&self) -> Option<Arc<ConnectionManager>> {
         Some(self.0.clone())
+    }
+
+    async fn post_startup<C>(
+        &self,
+        client: &mut C,
+        _message: PgWireFrontendMessage,
+    ) -> PgWireResult<()>
+    where
+        C: ClientInfo + Sink<PgWireBackendMessage> + Unpin + Send,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let path = || TOPICS_SCHEMA.to_string();
+        client.metadata_mut().entry("search_path".to_string()).or_insert_with(path);
+        Ok(())
     }
 }
 

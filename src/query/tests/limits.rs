@@ -77,3 +77,34 @@ fn a_query_nobody_waits_for_is_given_up() {
         bench.ask("SELECT 1").await.expect("the place is free again");
     });
 }
+
+/// Joins that find nothing among 10^11 pairs: their filter is all they ever call.
+const FRUITLESS: [&str; 2] = [
+    "SELECT count(*) FROM generate_series(1, 300000) a, generate_series(1, 300000) b \
+     WHERE a.value + b.value = 0",
+    "SELECT count(*) FROM generate_series(1, 300000) a JOIN generate_series(1, 300000) b \
+     ON a.value % 2 = b.value % 2 AND a.value + b.value = 0",
+];
+
+#[test]
+fn a_join_that_finds_nothing_ends_at_the_deadline() {
+    for sql in FRUITLESS {
+        let settings = Settings { timeout: Duration::from_millis(500), ..settings() };
+        let said = Bench::with(settings).refusal(sql);
+        assert!(said.contains("(sql.timeout.ms)"), "{said}");
+    }
+}
+
+#[test]
+fn a_join_that_finds_nothing_is_given_up() {
+    let bench = Bench::with(Settings { concurrency: 1, threads: 1, ..settings() });
+    block_on(async {
+        for sql in FRUITLESS {
+            let mut rows = bench.engine.run(sql).await.expect("the only place");
+            let first = tokio::time::timeout(Duration::from_secs(1), rows.batches.next()).await;
+            assert!(first.is_err(), "it does not end by itself");
+            drop(rows);
+            bench.ask("SELECT 1").await.expect("its thread is free again");
+        }
+    });
+}

@@ -5,10 +5,12 @@ import sys
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from rows import dump, row, serve
 
 PATIENCE = 60
+COLOURS = [b"red", b"orange", b"yellow", b"white", b"grey", b"black", b"brown", b"blue"]
 # Milliseconds: the first one there is, and the year 2000; all others are of now.
 TIMES = {0: 1, 1: 946_684_800_000}
 
@@ -60,6 +62,55 @@ def rows(topic, ends):
         dump([row(message.partition(), message.offset(), message.key(), message.value(), headers,
                   None, stamped)])
     consumer.close()
+
+
+def bulk(topic, count):
+    """JSON with a colour of eight, a number and some ballast; every tenth has no key."""
+    failures = []
+    producer = Producer({"bootstrap.servers": ADDRESS, "acks": "all", "linger.ms": 50,
+                         "compression.type": "lz4", "batch.size": 1_000_000,
+                         "batch.num.messages": 10_000, "message.max.bytes": 1_000_000,
+                         "queue.buffering.max.messages": 200_000,
+                         "on_delivery": lambda error, _: error and failures.append(error)})
+    for number in range(int(count)):
+        value = b'{"lava":"%s","heat":%d,"text":"%s"}' % (
+            COLOURS[number * 7 % 8], number * 7919 % 1000, b"basalt" * (number % 5))
+        key = None if number % 10 == 0 else b"key-%d" % (number % 1000)
+        while True:
+            try:
+                producer.produce(topic, value, key, partition=number // 1000 % 3)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    left = producer.flush(PATIENCE)
+    if left or failures:
+        raise RuntimeError(f"{left} records were not sent; {failures[:3]}")
+
+
+def create(topic, *settings):
+    """A topic of three partitions with settings NAME=VALUE."""
+    admin = AdminClient({"bootstrap.servers": ADDRESS})
+    new = NewTopic(topic, 3, 1, config=dict(setting.split("=", 1) for setting in settings))
+    for done in admin.create_topics([new]).values():
+        done.result(PATIENCE)
+
+
+def new(topic, count):
+    """Records of now, so that retention by time has something to wait for."""
+    producer = Producer({"bootstrap.servers": ADDRESS, "acks": "all"})
+    for number in range(int(count)):
+        producer.produce(topic, b"%d" % number, partition=number % 3)
+        producer.poll(0)
+    if producer.flush(PATIENCE):
+        raise RuntimeError("records were not sent")
+
+
+def empty(topic):
+    """DeleteRecords up to the high watermark, which is -1."""
+    admin = AdminClient({"bootstrap.servers": ADDRESS})
+    ends = [TopicPartition(topic, partition, -1) for partition in range(3)]
+    for done in admin.delete_records(ends).values():
+        print(done.result(PATIENCE).low_watermark)
 
 
 def version():

@@ -11,10 +11,10 @@ COLUMNS = "kafka_partition, kafka_offset, key, value, timestamp_broker, timestam
 NULL = "<null>"
 
 
-def query(text):
+def query(text, database=("--dbname", "default")):
     host, port = ADDRESS.rsplit(":", 1)
-    command = ["psql", "--host", host, "--port", port, "--username", "reader", "--dbname",
-               "default", "--no-psqlrc", "--no-password", "--csv", "--tuples-only",
+    command = ["psql", "--host", host, "--port", port, "--username", "reader", *database,
+               "--no-psqlrc", "--no-password", "--csv", "--tuples-only",
                "--pset", f"null={NULL}", "--command", text]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if done.returncode != 0 or done.stderr:
@@ -50,7 +50,8 @@ def where(topic, partition, offset):
 
 
 def count(topic):
-    print(query(f"SELECT count(*) FROM {name(topic)}")[0][0])
+    """As in README: no database, and the topic's name alone."""
+    print(query(f'SELECT count(*) FROM "{topic}"', ())[0][0])
 
 
 def ends(topic):

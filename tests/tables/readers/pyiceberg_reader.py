@@ -1,5 +1,7 @@
 """pyiceberg: rows, snapshots and an attempt to write. The steps are in ../readers.py."""
+import pathlib
 import sys
+import urllib.parse
 
 import pyarrow
 import pyiceberg
@@ -45,9 +47,26 @@ def write(topic):
     into.append(into.scan(limit=1).to_arrow().cast(into.schema().as_arrow()))
 
 
+def hold(topic):
+    HELD[:] = [table(topic)]
+    HELD[1:] = [pathlib.Path(urllib.parse.urlparse(task.file.file_path).path)
+                for task in HELD[0].scan().plan_files()]
+    print(len(HELD[1:]))
+
+
+def held():
+    dump(map(of_record, HELD[0].scan().to_arrow().to_pylist()))
+
+
+def files():
+    print(sum(path.exists() for path in HELD[1:]))
+
+
 def version():
     print(pyiceberg.__version__, "pyarrow", pyarrow.__version__)
 
 
 CATALOGUE = sys.argv[1]
+# The table that is kept, and its files.
+HELD = []
 serve(globals())
