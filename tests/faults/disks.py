@@ -58,12 +58,16 @@ class Guest:
 
 
 def asked(address, seconds):
-    """The 90th percentile of how long requests take that need no disk."""
+    """The 90th percentile of how long requests take that need no disk; one that is not answered
+    counts with the time it was waited for."""
     from wire import ask
     took, end = [], time.monotonic() + seconds
     while time.monotonic() < end:
         begun = time.monotonic()
-        ask(address, 18, 0, b"")
+        try:
+            ask(address, 18, 0, b"")
+        except TimeoutError:
+            pass
         took.append(time.monotonic() - begun)
         time.sleep(0.05)
     return percentile(took, 0.9)

@@ -23,6 +23,12 @@ KINDS = [("table file", r"\.parquet"), ("manifest", r"^(delta|snapshot|base|mani
          ("side file", r"\.(side|batch|large)"), ("reserve", r"^reserve")]
 
 
+@scenario("checker", 60, 60)
+def checker(trial):
+    """the judge's own test: faults planted in a history that is made up are told by their names"""
+    return trial.command(HERE / "checker.py", "--selftest", seconds=50)[-1]
+
+
 @scenario("kill", 1500, 180)
 def kill(trial):
     """kill -9 under load every few seconds (kill.py): idempotent, plain, with commits, with tables;

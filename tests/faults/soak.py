@@ -47,7 +47,7 @@ def soak(trial):
     settings = [*SMALL, "log.retention.bytes=1MiB"]
     with trial.broker(settings) as broker:
         churn = trial.workload(broker, producers=2, rate=150, consumers=1, commits=True)
-        raise_retention(broker, churn)
+        make_topics(broker, churn)
         churn.start()
         short = Churn(broker)
         marks, begun = [], time.monotonic()
@@ -60,7 +60,7 @@ def soak(trial):
     return f"{counts}, {flat(marks)}, {figures}"
 
 
-def raise_retention(broker, load):
+def make_topics(broker, load):
     """The judged topic keeps everything; the other one does not."""
     from confluent_kafka.admin import AdminClient, NewTopic
     admin = AdminClient({"bootstrap.servers": broker.address})
