@@ -24,6 +24,12 @@ const READ_BYTES: usize = 4 << 20;
 pub enum LogsError {
     #[error("{source} (`basalt log salvage DIR` gives up what is damaged and keeps the rest)")]
     Open { log: LogId, source: OpenError },
+    /// Salvage is no help: a log is whole, and nothing says which of the two files is right.
+    #[error(
+        "{source} than `cluster` in the data directory names: restore the one that does not \
+         belong there"
+    )]
+    Foreign { log: LogId, source: OpenError },
     #[error(
         "records {from}..{end} of {name}-{partition} are missing from log {log} and from its \
          table: restore the files, or go on without them with `basalt log salvage DIR`"
@@ -110,7 +116,10 @@ pub fn open(
     let mut logs = Vec::with_capacity(opening.len());
     for (id, thread) in opening {
         let opened = thread.join().map_err(|_| LogsError::Died(id))?;
-        let (log, recovered) = opened.map_err(|source| LogsError::Open { log: id, source })?;
+        let (log, recovered) = opened.map_err(|source| match source {
+            OpenError::Foreign { what: "cluster", .. } => LogsError::Foreign { log: id, source },
+            source => LogsError::Open { log: id, source },
+        })?;
         logs.push(Opened { id, log, recovered });
     }
     Ok(logs)

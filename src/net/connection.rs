@@ -359,6 +359,8 @@ impl<S: Service> Connection<S> {
         self.net.count(|counters| counters.bytes_in += got as u64);
         self.net.is_active(&self.control);
         self.control.sending.moved(got);
+        let first_bytes = &self.control.first_bytes;
+        first_bytes.set(first_bytes.get().saturating_add(got));
         self.take_frames(cx);
         Ok(progress)
     }

@@ -120,6 +120,8 @@ pub(super) struct Control {
     active_ms: Cell<u64>,
     /// The first request has come.
     pub greeted: Cell<bool>,
+    /// What has come of it until then; its buffer is larger than that.
+    pub first_bytes: Cell<usize>,
     /// The rest of a request that has begun.
     pub sending: Progress,
     /// The taking of answers.
@@ -151,6 +153,7 @@ impl Control {
             opened_ms: now_ms,
             active_ms: Cell::new(now_ms),
             greeted: Cell::new(false),
+            first_bytes: Cell::new(0),
             sending: Progress::default(),
             taking: Progress::default(),
             moving_since_ms: Cell::new(None),
@@ -200,7 +203,7 @@ impl Control {
     }
 
     fn has_begun(&self) -> bool {
-        self.greeted.get() || self.held.get().input_bytes > GREETING_BYTES
+        self.greeted.get() || self.first_bytes.get() > GREETING_BYTES
     }
 
     /// The first moment at which it could be overdue, or move too slowly, as things stand.

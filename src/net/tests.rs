@@ -379,7 +379,8 @@ fn a_peer_that_takes_its_answers_too_slowly_loses_its_connection() {
 
 #[test]
 fn silent_and_idle_connections_are_closed_and_waiting_ones_are_not() {
-    let limits = Limits { setup_ms: 5_000, idle_ms: 30_000, ..Limits::default() };
+    let stalled_ms = 3_600_000;
+    let limits = Limits { setup_ms: 5_000, idle_ms: 30_000, stalled_ms, ..Limits::default() };
     let counters = check_at(FAST, usize::MAX, limits, |address| {
         let mut waiting = connect(address);
         send(&mut waiting, b"late");
@@ -387,14 +388,18 @@ fn silent_and_idle_connections_are_closed_and_waiting_ones_are_not() {
         silent.write_all(&[0, 0]).expect("send");
         let mut idle = connect(address);
         turn(&mut idle);
+        // One byte is no request that is well under way.
+        let mut slow = connect(address);
+        slow.write_all(&[0]).expect("send");
         assert!(is_closed(&mut silent));
+        assert!(is_closed(&mut slow));
         assert!(is_closed(&mut idle));
         let mut fresh = connect(address);
         send(&mut fresh, b"release");
         assert_eq!(receive(&mut fresh), [1]);
         assert_eq!(receive(&mut waiting), b"late");
     });
-    assert_eq!(counters.overdue, 2);
+    assert_eq!(counters.overdue, 3);
 }
 
 #[test]

@@ -40,6 +40,8 @@ def free_port():
 
 class Broker:
     clean_statuses = (0,)
+    # Variables of its environment beside those of this process.
+    environment = {}
 
     def __init__(self, binary, data, arguments=(), port=None):
         self.binary, self.data, self.arguments = binary, data, list(arguments)
@@ -62,7 +64,8 @@ class Broker:
             if flag not in self.arguments:
                 command += [flag, "127.0.0.1:0"]
         self.process = subprocess.Popen(command + self.arguments, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=self.said)
+                                        stdout=subprocess.PIPE, stderr=self.said,
+                                        env={**os.environ, **self.environment})
         text = b""
         while b"\nready " not in b"\n" + text or not text.endswith(b"\n"):
             left = READY_WITHIN - (time.monotonic() - begun)

@@ -25,6 +25,7 @@ QEMU = "qemu-system-x86_64"
 MODULES = ["virtio_pci", "virtio_blk", "virtio_net"]
 DISK_BYTES = 1 << 30
 FLUSH_SECONDS_MAX = 0.02
+EIO = 5
 READY_WITHIN = 240
 INIT = """#!/bin/busybox sh
 b=/bin/busybox
@@ -56,6 +57,10 @@ class Disk:
         run([mkfs, "-q", "-F", "-b", "4096", os.path.join(dir, "disk")])
         # Sector: what it holds for certain, then what was written since the last flush.
         self.unflushed, self.is_on = {}, False
+        # What is wrong with it: seconds each write takes more, writes that still have to fail.
+        self.delay, self.failing = 0.0, 0
+        self.moves = threading.Event()
+        self.moves.set()
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
         self.listener.listen()
@@ -106,15 +111,29 @@ class Disk:
             else:
                 answer(0x80000001)
 
+    def hold(self):
+        """It stands still until it is mended."""
+        self.moves.clear()
+
+    def mend(self):
+        self.delay, self.failing = 0.0, 0
+        self.moves.set()
+
     def request(self, stream, source):
         kind, handle, offset, size = struct.unpack(">4x2xHQQI", source.read(28))
         if not self.is_on:
             return False
-        data = b""
+        data, error = b"", 0
+        self.moves.wait()
         if kind == 0:
             data = os.pread(self.file, size, offset)
         elif kind == 1:
-            self.write(offset, source.read(size))
+            data_in = source.read(size)
+            time.sleep(self.delay)
+            if self.failing:
+                self.failing, error = self.failing - 1, EIO
+            else:
+                self.write(offset, data_in)
         elif kind == 3:
             time.sleep(random.uniform(0, FLUSH_SECONDS_MAX))
             if not self.is_on:
@@ -122,7 +141,7 @@ class Disk:
             self.unflushed.clear()
         else:
             return False
-        stream.sendall(struct.pack(">IIQ", 0x67446698, 0, handle) + data)
+        stream.sendall(struct.pack(">IIQ", 0x67446698, error, handle) + data)
         return True
 
     def write(self, offset, data):

@@ -3,10 +3,10 @@
 
     tests/faults/kill.py [--seconds 180] [--every 3.5] [--modes idempotent,plain,commits,tables]
 
-The checker is `logcheck.py` (confluent-kafka; beside the checkout in ../shared/tools, or
-LOGCHECK=PATH). It writes with acks=all, asks for a kill through a socket, reads all back at the end
-and says PASS or FAIL. Here the broker is killed with SIGKILL, started again on the same data, and
-the time until it is ready is held against a bound. One line for each mode and a closing line.
+The checker is checker.py beside this, or another with the same command line (LOGCHECK=PATH). It
+writes with acks=all, asks for a kill through a socket, reads all back at the end and says PASS or
+FAIL. Here the broker is killed with SIGKILL, started again on the same data, and the time until it
+is ready is held against a bound. One line for each mode and a closing line.
 """
 import argparse
 import os
@@ -19,8 +19,7 @@ import tempfile
 import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
-TOP = HERE.parents[1]
-sys.path.insert(0, str(TOP / "tests" / "clients"))
+sys.path.insert(0, str(HERE.parent / "clients"))
 from broker import Broker, find_binary
 from records import NotRun
 from tools import CLIENTS
@@ -44,9 +43,8 @@ SETTINGS = {
 }
 
 
-def find_logcheck():
-    path = os.environ.get("LOGCHECK") or TOP.parent / "shared" / "tools" / "logcheck.py"
-    return str(path) if os.path.exists(path) else None
+def find_checker():
+    return os.environ.get("LOGCHECK") or str(HERE / "checker.py")
 
 
 class Killer(threading.Thread):
@@ -85,7 +83,7 @@ def poke(path):
         return 0 if asker.recv(1) == b"0" else 1
 
 
-def one_mode(mode, chosen, python, logcheck):
+def one_mode(mode, chosen, python, checker):
     """The outcome in a line; raises when it is not a pass."""
     with tempfile.TemporaryDirectory(prefix="basalt-kill-") as data:
         path = os.path.join(data, "kill.sock")
@@ -96,7 +94,7 @@ def one_mode(mode, chosen, python, logcheck):
             killer = Killer(broker, path)
             killer.start()
             fault = f"'{sys.executable}' '{HERE / 'kill.py'}' --poke '{path}'"
-            command = [python, logcheck, "-b", broker.address, "--seconds", str(chosen.seconds),
+            command = [python, checker, "-b", broker.address, "--seconds", str(chosen.seconds),
                        "--fault", fault, "--fault-every", str(chosen.every), "--consumers",
                        str(chosen.consumers), *MODES[mode]]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True,
@@ -110,7 +108,7 @@ def one_mode(mode, chosen, python, logcheck):
     line = (f"{len(ready)} kills, ready after {statistics.median(ready or [0]):.2f} s, "
             f"at most {slowest:.2f} s")
     if done.returncode != 0 or status != 0:
-        raise RuntimeError(f"{line}; logcheck ended with {done.returncode}, the broker with "
+        raise RuntimeError(f"{line}; the checker ended with {done.returncode}, the broker with "
                            f"{status}\n{errors}")
     if slowest > chosen.ready_within:
         raise RuntimeError(f"{line}; {chosen.ready_within} s are allowed")
@@ -138,15 +136,13 @@ def main():
     for mode in modes:
         state, detail = "passed", ""
         try:
-            logcheck = find_logcheck()
-            if not logcheck:
-                raise NotRun("no logcheck.py: LOGCHECK=PATH names it")
+            checker = find_checker()
             client = next(client for client in CLIENTS if client.name == "confluent-kafka-newest")
             client.prepare()
             python = str(client.python)
-            subprocess.run([python, logcheck, "--selftest"], check=True,
+            subprocess.run([python, checker, "--selftest"], check=True,
                            stdout=subprocess.DEVNULL)
-            detail = one_mode(mode, chosen, python, logcheck)
+            detail = one_mode(mode, chosen, python, checker)
         except NotRun as reason:
             state, detail = "not run", reason
         except (RuntimeError, subprocess.SubprocessError) as error:

@@ -75,6 +75,31 @@ fn damage_is_refused_and_salvaged_only_when_asked_to() {
 }
 
 #[test]
+fn a_changed_cluster_file_is_named_and_salvage_not_advised() {
+    if only_own("a_changed_cluster_file_is_named_and_salvage_not_advised") {
+        return;
+    }
+    let mut broker = Broker::start();
+    create_topic(&broker.address, &topic("cluster"), 1, &[]);
+    assert!(broker.stop().success());
+    let file = broker.data.path().join("cluster");
+    let right = std::fs::read(&file).expect("the cluster file");
+    let mut wrong = right.clone();
+    wrong[0] = if wrong[0] == b'0' { b'1' } else { b'0' };
+    std::fs::write(&file, wrong).expect("the cluster file");
+
+    let address = format!("127.0.0.1:{}", free_port());
+    let serve = ["serve", "--data-dir", text(broker.data.path()), "--listen", &address];
+    let mut process =
+        Process::start(&[&serve[..], &["--cores", "1"], &FREE_HTTP, &FREE_PG].concat());
+    assert_eq!(process.end(SOON).code(), Some(1));
+    let said = process.errors();
+    assert!(said.contains("`cluster`") && !said.contains("salvage"), "{said}");
+    std::fs::write(&file, right).expect("the cluster file");
+    broker.start_stopped();
+}
+
+#[test]
 fn a_dump_names_the_frames_of_a_stopped_log() {
     if only_own("a_dump_names_the_frames_of_a_stopped_log") {
         return;
