@@ -93,6 +93,21 @@ impl Tool {
         complete(outcome, count)
     }
 
+    /// Consumes so many messages as the only member of a new group; from joining to the last one.
+    pub fn consume_as(
+        &self,
+        broker: &str,
+        (group, topic): (&str, &str),
+        count: u64,
+    ) -> Result<Outcome, PerfError> {
+        let mut command = Command::new(&self.path);
+        command.args(["-G", group, "-q", "-b", broker, "-t", topic, "-c", &count.to_string()]);
+        command.args(["-X", "auto.offset.reset=earliest"]);
+        let said = output(&mut command)?;
+        let outcome = consumed(&said).ok_or(PerfError::NoSummary { said })?;
+        complete(outcome, count)
+    }
+
     fn command(&self, mode: &str, broker: &str, topic: &str) -> Command {
         let mut command = Command::new(&self.path);
         command.args([mode, "-q", "-b", broker, "-t", topic]);
@@ -110,7 +125,7 @@ fn complete(outcome: Outcome, wanted: u64) -> Result<Outcome, PerfError> {
 }
 
 /// Runs a command to its end and returns what it wrote to standard output.
-fn output(command: &mut Command) -> Result<String, PerfError> {
+pub fn output(command: &mut Command) -> Result<String, PerfError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let result = command.stdin(Stdio::null()).output().map_err(PerfError::run(&program))?;
     let said = String::from_utf8_lossy(&result.stdout).into_owned();
