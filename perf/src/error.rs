@@ -48,6 +48,8 @@ pub enum PerfError {
     Measure(#[from] BenchError),
     #[error("not the JSON it should be: {0}")]
     Json(#[from] serde_json::Error),
+    #[error("{case}: {source}")]
+    Case { case: String, source: Box<PerfError> },
     #[error("a plot: {0}")]
     Plot(String),
 }

@@ -2,7 +2,7 @@
 //!
 //! Both clients run in this process and share its clock; each record carries the time it was due
 //! at, so that a producer that is held up delays no measurement. Settings are librdkafka's
-//! defaults but for linger 0.
+//! defaults but for the linger.
 
 use crate::error::PerfError;
 use hdrhistogram::Histogram;
@@ -25,6 +25,16 @@ pub fn measure(
     rate: u32,
     time: Duration,
 ) -> Result<Histogram<u64>, PerfError> {
+    measure_at(address, topic, (rate, "0"), time)
+}
+
+/// The same through a producer that lingers.
+pub fn measure_at(
+    address: &str,
+    topic: &str,
+    (rate, linger_ms): (u32, &str),
+    time: Duration,
+) -> Result<Histogram<u64>, PerfError> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", address)
         .set("group.id", "basalt-perf")
@@ -33,8 +43,10 @@ pub fn measure(
     let mut assignment = TopicPartitionList::new();
     assignment.add_partition_offset(topic, 0, Offset::Beginning)?;
     consumer.assign(&assignment)?;
-    let producer: BaseProducer =
-        ClientConfig::new().set("bootstrap.servers", address).set("linger.ms", "0").create()?;
+    let producer: BaseProducer = ClientConfig::new()
+        .set("bootstrap.servers", address)
+        .set("linger.ms", linger_ms)
+        .create()?;
     let epoch = Instant::now();
     let total = ((WARM_UP + time).as_secs_f64() * f64::from(rate)) as usize;
     let receiver = std::thread::spawn(move || receive(&consumer, epoch, total));

@@ -13,6 +13,9 @@ use std::process::{Command, Stdio};
 const CONFIGURE: &[&str] =
     &["--disable-ssl", "--disable-gssapi", "--disable-sasl", "--disable-curl", "--disable-zstd"];
 
+/// Of one run of a client.
+const SECONDS_MAX: &str = "900";
+
 /// The program, ready to run.
 #[derive(Clone, Debug)]
 pub struct Tool {
@@ -100,7 +103,7 @@ impl Tool {
         (group, topic): (&str, &str),
         count: u64,
     ) -> Result<Outcome, PerfError> {
-        let mut command = Command::new(&self.path);
+        let mut command = bounded(&self.path);
         command.args(["-G", group, "-q", "-b", broker, "-t", topic, "-c", &count.to_string()]);
         command.args(["-X", "auto.offset.reset=earliest"]);
         let said = output(&mut command)?;
@@ -109,10 +112,17 @@ impl Tool {
     }
 
     fn command(&self, mode: &str, broker: &str, topic: &str) -> Command {
-        let mut command = Command::new(&self.path);
+        let mut command = bounded(&self.path);
         command.args([mode, "-q", "-b", broker, "-t", topic]);
         command
     }
+}
+
+/// A command that is ended when it takes too long: a client waits for ever for what never comes.
+pub fn bounded(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", SECONDS_MAX]).arg(program);
+    command
 }
 
 fn complete(outcome: Outcome, wanted: u64) -> Result<Outcome, PerfError> {

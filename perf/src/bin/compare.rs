@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// False when a bar was missed and that matters.
+/// False when a case failed, or a bar was missed and that matters.
 fn run(cli: &Cli) -> Result<bool, PerfError> {
     if cli.list {
         BARS.iter().chain(OTHERS).for_each(|name| println!("{name}"));
@@ -97,15 +97,15 @@ fn run(cli: &Cli) -> Result<bool, PerfError> {
         scale: scale(cli),
         warm_up_seconds: if cli.quick { 6 } else { 15 },
     };
-    let mut before = if cli.add { Results::read(&cli.out)? } else { Results::default() };
-    notes(cli, &plan).into_iter().for_each(|note| before.ratios.note(note));
+    let mut results = if cli.add { Results::read(&cli.out)? } else { Results::default() };
+    notes(cli, &plan).into_iter().for_each(|note| results.ratios.note(note));
     let rounds = if cli.quick { 1 } else { cli.rounds };
-    let results = plan.run(rounds, before, |results| results.write(&cli.out))?;
+    let failed = plan.run(rounds, &mut results, |results| results.write(&cli.out))?;
     println!("{}", results.text());
     println!("{}", cli.out.join("compare.html").display());
     let bars = results.bars();
     let missed = bars.missed().count();
-    Ok(missed == 0 || !cli.strict)
+    Ok(failed == 0 && (missed == 0 || !cli.strict))
 }
 
 /// What a reader of the figures should know.

@@ -35,6 +35,8 @@ pub enum Case {
     Consume(usize),
     /// End to end at so many records a second.
     Latency(u32),
+    /// The same with a linger of 5 ms, which newer clients of Kafka's have by default.
+    LingeringLatency(u32),
     /// 16 consumer groups that read one topic at once.
     Groups,
     /// Old records, none of which is in memory.
@@ -56,7 +58,7 @@ pub enum Case {
 
 const SIZES: [(&str, usize); 3] = [("100B", 100), ("1KiB", 1024), ("100KiB", 100 << 10)];
 
-const NAMED: [(&str, Case); 12] = [
+const NAMED: [(&str, Case); 13] = [
     ("groups", Case::Groups),
     ("catch-up", Case::CatchUp),
     ("catch-up-tables", Case::CatchUpTables),
@@ -69,6 +71,7 @@ const NAMED: [(&str, Case); 12] = [
     ("disk", Case::Disk),
     ("latency-1000", Case::Latency(1000)),
     ("latency-50000", Case::Latency(50_000)),
+    ("latency-50000-linger", Case::LingeringLatency(50_000)),
 ];
 
 /// Those the bars are about.
@@ -87,6 +90,7 @@ pub const BARS: &[&str] = &[
 /// The others of a run without names.
 pub const OTHERS: &[&str] = &[
     "produce-100KiB",
+    "latency-50000-linger",
     "produce-1KiB-100p",
     "produce-1KiB-1000p",
     "produce-1KiB-16x",
@@ -135,7 +139,8 @@ impl Case {
     pub fn is_for(self, peer: Peer) -> bool {
         match self {
             Case::Produce(producing) => producing.is_all || !peer.syncs(),
-            Case::Latency(_) | Case::JavaProduce | Case::JavaLatency => true,
+            Case::Latency(_) | Case::LingeringLatency(_) => true,
+            Case::JavaProduce | Case::JavaLatency => true,
             _ => !peer.syncs(),
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::broker::{free_addresses, Broker};
 use crate::error::PerfError;
-use crate::tool::output;
+use crate::tool::{bounded, output};
 use crate::wire::Wire;
 use kafka_protocol::messages::MetadataRequest;
 use std::fs::{self, File};
@@ -90,7 +90,8 @@ impl Kafka {
 
     /// A tool of Kafka's own with these arguments, to its end; what it printed.
     pub fn tool(&self, class: &str, arguments: &[&str]) -> Result<String, PerfError> {
-        let mut command = self.java(&["-Xmx512M"], &self.tools);
+        let mut command = bounded("java");
+        command.args(["-Xmx512M", "-cp"]).arg(self.tools.join("*"));
         output(command.arg(format!("org.apache.kafka.tools.{class}")).args(arguments))
     }
 

@@ -24,12 +24,15 @@ pub struct Plan {
 
 impl Plan {
     /// One round after the other, every other one backwards. `done` is told the results of each.
+    /// Returns how many cases failed: a broker on which one does is left for that round, with a
+    /// note.
     pub fn run(
         &self,
         rounds: usize,
-        mut results: Results,
+        results: &mut Results,
         done: impl Fn(&Results) -> Result<(), PerfError>,
-    ) -> Result<Results, PerfError> {
+    ) -> Result<usize, PerfError> {
+        let mut failed = 0;
         let mut standing = Standing::new(&self.products, &self.tool, self.scale);
         for round in 0..rounds {
             let started = Instant::now();
@@ -41,18 +44,27 @@ impl Plan {
             let mut did: Vec<(Peer, Report)> =
                 order.iter().map(|peer| (*peer, Report::new(peer.name()))).collect();
             for (peer, report) in &mut did {
-                self.at_work(*peer, report)?;
+                if let Err(error) = self.at_work(*peer, report) {
+                    failed += 1;
+                    note(*peer, report, &error);
+                }
             }
             for case in self.cases.iter().filter(|case| case.stands_alone()) {
                 for (peer, report) in did.iter_mut().filter(|(peer, _)| case.is_for(*peer)) {
-                    report.merge(told(*peer, *case, || standing.measure(*peer, *case))?)?;
+                    match told(*peer, *case, || standing.measure(*peer, *case)) {
+                        Ok(measured) => report.merge(measured)?,
+                        Err(error) => {
+                            failed += 1;
+                            note(*peer, report, &error);
+                        }
+                    }
                 }
             }
             results.add(did)?;
-            done(&results)?;
+            done(results)?;
             eprintln!("round {} took {} s", round + 1, started.elapsed().as_secs());
         }
-        Ok(results)
+        Ok(failed)
     }
 
     /// The cases of one broker that runs all the time.
@@ -81,6 +93,11 @@ impl Plan {
     }
 }
 
+fn note(peer: Peer, report: &mut Report, error: &PerfError) {
+    eprintln!("  {} FAILED: {error}", peer.name());
+    report.note(format!("FAILED: {error}"));
+}
+
 /// Measures, and says how it went.
 fn told(
     peer: Peer,
@@ -88,7 +105,8 @@ fn told(
     run: impl FnOnce() -> Result<Report, PerfError>,
 ) -> Result<Report, PerfError> {
     let started = Instant::now();
-    let report = run()?;
+    let failed = |error| PerfError::Case { case: case.to_string(), source: Box::new(error) };
+    let report = run().map_err(failed)?;
     let figures: Vec<String> = report
         .rows
         .iter()

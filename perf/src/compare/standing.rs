@@ -58,9 +58,9 @@ pub fn idle_consumers(at: &At<'_>, name: &str, report: &mut Report) -> Result<()
             wires.iter_mut().try_for_each(&mut receive)
         };
         turn()?;
-        let started = Instant::now();
         let mut turns = 0;
         let (_, used) = at.watch(|| {
+            let started = Instant::now();
             while started.elapsed() < Duration::from_secs(at.scale.seconds) {
                 turn()?;
                 turns += 1;

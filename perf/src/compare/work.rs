@@ -13,8 +13,10 @@ use crate::broker::Broker;
 use crate::error::PerfError;
 use crate::groups::open_groups;
 use crate::latency;
+use crate::load::{one_each, taken};
 use crate::tool::{Outcome, Produce, Tool};
 use crate::topics::Topics;
+use crate::wire::Wire;
 use benches::report::Report;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +29,9 @@ const GROUPS: usize = 16;
 const SCATTERED: &[&str] = &["sticky.partitioning.linger.ms=0"];
 /// The first guess at a rate comes of so few messages, as one broker may sync for each.
 const FIRST_MESSAGES: u64 = 2000;
-const GUESS_SECONDS: f64 = 1.5;
+const GUESSES: u32 = 6;
+/// From one guess to the next at most.
+const GROWTH: u64 = 8;
 
 /// How much is done.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +97,8 @@ pub fn measure(at: &At<'_>, case: Case) -> Result<Report, PerfError> {
     match case {
         Case::Produce(load) => produce(at, &name, &load, &mut report)?,
         Case::Consume(bytes) => consume(at, &name, bytes, &mut report)?,
-        Case::Latency(rate) => end_to_end(at, &name, rate, &mut report)?,
+        Case::Latency(rate) => end_to_end(at, &name, (rate, "0"), &mut report)?,
+        Case::LingeringLatency(rate) => end_to_end(at, &name, (rate, "5"), &mut report)?,
         Case::Groups => groups(at, &name, &mut report)?,
         Case::IdleConsumers => standing::idle_consumers(at, &name, &mut report)?,
         Case::Connections => standing::connections(at, &name, &mut report)?,
@@ -159,15 +164,27 @@ pub fn costs(name: &str, messages: u64, bytes: usize, used: &Usage, report: &mut
     report.row(name, "memory", used.memory as f64 / 1e6, "MB");
 }
 
-/// How many messages take about so many seconds.
+/// Gives every partition a record: the first one makes files, which is no matter of throughput.
+fn touch(at: &At<'_>, topic: &str, partitions: u32) -> Result<(), PerfError> {
+    let mut wire = Wire::to(&at.broker.address)?;
+    wire.send(&one_each(topic, partitions as i32, 1)?)?;
+    taken(&mut wire)
+}
+
+/// How many messages take about so many seconds: runs that grow until one is long enough to tell.
 fn guess(at: &At<'_>, topic: &str, load: &Producing, seconds: f64) -> Result<u64, PerfError> {
     let most = (at.scale.bytes_max / load.bytes as u64).max(1);
-    let count = |rate: f64, seconds: f64| ((rate * seconds) as u64).clamp(1, most);
-    let first = FIRST_MESSAGES.min(at.scale.bytes_max / 20 / load.bytes as u64).max(1);
-    let rate = send(at, topic, load, first)?.per_second();
-    let second = count(rate, GUESS_SECONDS.min(seconds)).max(first);
-    let rate = send(at, topic, load, second)?.per_second();
-    Ok(count(rate, seconds).max(first))
+    touch(at, topic, load.partitions)?;
+    let mut count = FIRST_MESSAGES.min(most.div_ceil(20));
+    for _ in 0..GUESSES {
+        let outcome = send(at, topic, load, count)?;
+        let enough = ((outcome.per_second() * seconds) as u64).clamp(count.min(most), most);
+        if outcome.seconds > seconds / 4.0 || count >= enough {
+            return Ok(enough);
+        }
+        count = enough.min(count * GROWTH);
+    }
+    Ok(count)
 }
 
 /// Sends so many messages, over all producers.
@@ -244,10 +261,15 @@ fn groups(at: &At<'_>, name: &str, report: &mut Report) -> Result<(), PerfError>
     Ok(())
 }
 
-fn end_to_end(at: &At<'_>, name: &str, rate: u32, report: &mut Report) -> Result<(), PerfError> {
+fn end_to_end(
+    at: &At<'_>,
+    name: &str,
+    (rate, linger_ms): (u32, &str),
+    report: &mut Report,
+) -> Result<(), PerfError> {
     let time = Duration::from_secs(at.scale.seconds);
     let (histogram, used) = at.with_topic(1, |topic| {
-        at.watch(|| latency::measure(&at.broker.address, topic, rate, time))
+        at.watch(|| latency::measure_at(&at.broker.address, topic, (rate, linger_ms), time))
     })?;
     for (quantile, at) in QUANTILES {
         report.row(name, quantile, histogram.value_at_quantile(*at) as f64 / 1e6, "ms");
