@@ -51,8 +51,11 @@ pub fn ratios(round: &[(Peer, Report)]) -> Report {
             if !ratio.is_finite() {
                 continue;
             }
-            let case =
-                if ours.syncs() { format!("{}, synced", row.case) } else { row.case.clone() };
+            let case = match ours {
+                Peer::BasaltCommit => format!("{}, synced", row.case),
+                Peer::BasaltLog => format!("{}, no tables", row.case),
+                _ => row.case.clone(),
+            };
             let bar = HELD.iter().find(|held| {
                 held.case == row.case && held.metric == row.metric && held.syncs == ours.syncs()
             });

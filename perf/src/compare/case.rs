@@ -134,9 +134,12 @@ pub fn matrix() -> Vec<Case> {
 }
 
 impl Case {
-    /// Whether it says something of this broker: reading is the same under both policies, and
-    /// acks=1 waits for no sync.
+    /// Whether it says something of this broker: reading is the same under both policies, acks=1
+    /// waits for no sync, and tables are made of what is produced.
     pub fn is_for(self, peer: Peer) -> bool {
+        if peer == Peer::BasaltLog {
+            return matches!(self, Case::Produce(producing) if !producing.is_all);
+        }
         match self {
             Case::Produce(producing) => producing.is_all || !peer.syncs(),
             Case::Latency(_) | Case::LingeringLatency(_) => true,

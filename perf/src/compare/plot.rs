@@ -8,9 +8,10 @@ const WIDTH: u32 = 960;
 /// Room for each bar and around them.
 const BAR_HEIGHT: u32 = 14;
 const AROUND: u32 = 110;
-const COLORS: [RGBColor; 4] = [
+const COLORS: [RGBColor; 5] = [
     RGBColor(0x9a, 0xa0, 0xa6),
     RGBColor(0xd9, 0x5f, 0x0e),
+    RGBColor(0xfe, 0xb2, 0x4c),
     RGBColor(0x5f, 0x66, 0x6d),
     RGBColor(0x8c, 0x2d, 0x04),
 ];

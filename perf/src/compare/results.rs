@@ -36,6 +36,12 @@ impl Results {
         Ok(())
     }
 
+    /// How often anything was measured.
+    pub fn rounds(&self) -> usize {
+        let rows = self.peers.iter().flat_map(|report| &report.rows);
+        rows.map(|row| row.values.len()).max().unwrap_or(0)
+    }
+
     /// The bars alone.
     pub fn bars(&self) -> Report {
         held_to_bars(&self.ratios)
@@ -114,6 +120,7 @@ mod tests {
         let mut results = Results::default();
         results.add(round(1.0)).unwrap();
         results.add(round(3.0)).unwrap();
+        assert_eq!(results.rounds(), 2);
         results.peers[0].note("<odd> & ends");
         results.write(&folder).unwrap();
         assert_eq!(Results::read(&folder).unwrap(), results);

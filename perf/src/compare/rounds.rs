@@ -32,13 +32,13 @@ impl Plan {
         results: &mut Results,
         done: impl Fn(&Results) -> Result<(), PerfError>,
     ) -> Result<usize, PerfError> {
-        let mut failed = 0;
+        let (mut failed, before) = (0, results.rounds());
         let mut standing = Standing::new(&self.products, &self.tool, self.scale);
         for round in 0..rounds {
             let started = Instant::now();
             eprintln!("round {} of {rounds}", round + 1);
             let mut order = PEERS;
-            if round % 2 == 1 {
+            if (before + round) % 2 == 1 {
                 order.reverse();
             }
             let mut did: Vec<(Peer, Report)> =

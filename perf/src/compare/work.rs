@@ -20,7 +20,7 @@ use crate::wire::Wire;
 use benches::report::Report;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often what was produced is consumed.
 const READS: u64 = 5;
@@ -29,6 +29,7 @@ const GROUPS: usize = 16;
 const SCATTERED: &[&str] = &["sticky.partitioning.linger.ms=0"];
 /// The first guess at a rate comes of so few messages, as one broker may sync for each.
 const FIRST_MESSAGES: u64 = 2000;
+const TOUCHED_WITHIN: Duration = Duration::from_secs(60);
 const GUESSES: u32 = 6;
 /// From one guess to the next at most.
 const GROWTH: u64 = 8;
@@ -165,10 +166,19 @@ pub fn costs(name: &str, messages: u64, bytes: usize, used: &Usage, report: &mut
 }
 
 /// Gives every partition a record: the first one makes files, which is no matter of throughput.
+/// A new partition has a leader in metadata before it takes records.
 fn touch(at: &At<'_>, topic: &str, partitions: u32) -> Result<(), PerfError> {
+    let request = one_each(topic, partitions as i32, 1)?;
+    let started = Instant::now();
     let mut wire = Wire::to(&at.broker.address)?;
-    wire.send(&one_each(topic, partitions as i32, 1)?)?;
-    taken(&mut wire)
+    loop {
+        wire.send(&request)?;
+        match taken(&mut wire) {
+            Ok(()) => return Ok(()),
+            Err(error) if started.elapsed() > TOUCHED_WITHIN => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
 }
 
 /// How many messages take about so many seconds: runs that grow until one is long enough to tell.
