@@ -30,9 +30,10 @@ const SCATTERED: &[&str] = &["sticky.partitioning.linger.ms=0"];
 /// The first guess at a rate comes of so few messages, as one broker may sync for each.
 const FIRST_MESSAGES: u64 = 2000;
 const TOUCHED_WITHIN: Duration = Duration::from_secs(60);
-const GUESSES: u32 = 6;
-/// From one guess to the next at most.
-const GROWTH: u64 = 8;
+/// From one guess to the next.
+const GROWTH: u64 = 4;
+/// A rate that has not grown by this is what it will be.
+const STEADY: f64 = 1.25;
 
 /// How much is done.
 #[derive(Clone, Copy, Debug)]
@@ -181,20 +182,21 @@ fn touch(at: &At<'_>, topic: &str, partitions: u32) -> Result<(), PerfError> {
     }
 }
 
-/// How many messages take about so many seconds: runs that grow until one is long enough to tell.
+/// How many messages take about so many seconds: runs that grow until one is long enough to tell,
+/// and until more messages at once no longer make larger batches and a higher rate.
 fn guess(at: &At<'_>, topic: &str, load: &Producing, seconds: f64) -> Result<u64, PerfError> {
     let most = (at.scale.bytes_max / load.bytes as u64).max(1);
     touch(at, topic, load.partitions)?;
-    let mut count = FIRST_MESSAGES.min(most.div_ceil(20));
-    for _ in 0..GUESSES {
+    let (mut count, mut before) = (FIRST_MESSAGES.min(most.div_ceil(20)), 0.0);
+    loop {
         let outcome = send(at, topic, load, count)?;
-        let enough = ((outcome.per_second() * seconds) as u64).clamp(count.min(most), most);
-        if outcome.seconds > seconds / 4.0 || count >= enough {
-            return Ok(enough);
+        let rate = outcome.per_second();
+        let is_steady = rate < before * STEADY && outcome.seconds > seconds / 4.0;
+        if is_steady || outcome.seconds > seconds * 2.0 || count >= most {
+            return Ok(((rate * seconds) as u64).clamp(count.min(most), most));
         }
-        count = enough.min(count * GROWTH);
+        (count, before) = ((count * GROWTH).min(most), rate);
     }
-    Ok(count)
 }
 
 /// Sends so many messages, over all producers.
