@@ -67,6 +67,23 @@ impl Events {
     }
 }
 
+/// Values of exactly so many bytes, for clients that make batches themselves: events in a row, the
+/// last one cut off.
+pub fn values(bytes: usize, count: usize) -> Vec<Vec<u8>> {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut time_ms = RECORD_TIME.0;
+    let mut value = || {
+        let mut text = String::new();
+        while text.len() < bytes {
+            write_event(&mut text, &mut random, time_ms);
+            time_ms += 1;
+        }
+        text.truncate(bytes);
+        text.into_bytes()
+    };
+    (0..count).map(|_| value()).collect()
+}
+
 fn write_event(out: &mut String, random: &mut Random, time_ms: i64) {
     let event = EVENTS[random.below(EVENTS.len() as u64) as usize];
     let country = COUNTRIES[random.below(COUNTRIES.len() as u64) as usize];
@@ -113,5 +130,6 @@ mod tests {
         let per_record = events.bytes as i64 / events.records;
         assert!((280..=320).contains(&per_record), "{per_record}");
         assert_eq!(Events::new(1 << 20).batches, events.batches);
+        assert!(values(1024, 3).iter().all(|value| value.len() == 1024));
     }
 }

@@ -18,7 +18,7 @@ const CORE_PORTS: u16 = 4;
 /// Where ports are looked for.
 const FIRST_PORT: u16 = 20_000;
 const PORTS: u16 = 10_000;
-const STOPPED_WITHIN: Duration = Duration::from_secs(30);
+const STOPPED_WITHIN: Duration = Duration::from_secs(120);
 
 /// How to start Basalt.
 #[derive(Clone, Debug)]
@@ -101,7 +101,7 @@ fn ready_line(child: &mut Child) -> Receiver<()> {
 
 /// Two addresses nobody listens on right now; behind the first there is room for the ports of more
 /// cores. Below the ports the system gives to clients, of which thousands may just have been used.
-fn free_addresses() -> Result<(String, String), PerfError> {
+pub fn free_addresses() -> Result<(String, String), PerfError> {
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let begin = std::process::id() as u16 % PORTS;
@@ -119,6 +119,17 @@ impl Broker {
     /// One that was started by somebody else.
     pub fn running(address: String, pid: u32, http: Option<String>) -> Broker {
         Broker { address, pid, http, ready: Duration::ZERO, child: None }
+    }
+
+    /// One that was started here and answers; ended when the value is dropped.
+    pub fn of_child(address: String, child: Child, ready: Duration) -> Broker {
+        Broker { address, pid: child.id(), http: None, ready, child: Some(child) }
+    }
+
+    /// The same, ready after this time.
+    pub fn ready_after(mut self, ready: Duration) -> Broker {
+        self.ready = ready;
+        self
     }
 
     /// Asks the broker to stop and waits for its end.

@@ -27,9 +27,9 @@ pub fn idle(starter: &Starter, count: usize) -> Result<Report, PerfError> {
     let mut report = Report::new("idle-connections");
     let data = starter.data_dir()?;
     let broker = starter.start(data.path())?;
-    let warm = connect(&broker, WARM_UP)?;
+    let warm = connect(&broker.address, WARM_UP)?;
     let before = anonymous_bytes(broker.pid)?;
-    let cold = connect(&broker, count)?;
+    let cold = connect(&broker.address, count)?;
     let case = format!("{count} idle connections");
     std::thread::sleep(Duration::from_secs(1));
     let grown = anonymous_bytes(broker.pid)?.saturating_sub(before) as f64;
@@ -47,9 +47,10 @@ pub fn idle(starter: &Starter, count: usize) -> Result<Report, PerfError> {
     Ok(report)
 }
 
-fn connect(broker: &Broker, count: usize) -> Result<Vec<TcpStream>, PerfError> {
+/// So many connections that have asked once.
+pub fn connect(address: &str, count: usize) -> Result<Vec<TcpStream>, PerfError> {
     let one = |_| {
-        let mut stream = TcpStream::connect(&broker.address)?;
+        let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         ask(&mut stream)?;
         Ok(stream)
@@ -57,7 +58,8 @@ fn connect(broker: &Broker, count: usize) -> Result<Vec<TcpStream>, PerfError> {
     (0..count).map(one).collect::<io::Result<_>>().map_err(PerfError::run("connect"))
 }
 
-fn ask(stream: &mut TcpStream) -> io::Result<()> {
+/// Asks for ApiVersions and takes the answer.
+pub fn ask(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(&API_VERSIONS)?;
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;

@@ -48,12 +48,21 @@ pub enum PerfError {
     Measure(#[from] BenchError),
     #[error("what a program or the broker answered is no JSON: {0}")]
     Json(#[from] serde_json::Error),
+    #[error("{case}: {source}")]
+    Case { case: String, source: Box<PerfError> },
+    #[error("a plot: {0}")]
+    Plot(String),
 }
 
 impl PerfError {
     pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> PerfError {
         let path = path.into();
         move |source| PerfError::File { path, source }
+    }
+
+    /// What a plot fails with depends on what it is drawn on.
+    pub fn plot(error: impl std::fmt::Display) -> PerfError {
+        PerfError::Plot(error.to_string())
     }
 
     pub fn run(program: impl Into<String>) -> impl FnOnce(io::Error) -> PerfError {

@@ -4,31 +4,14 @@
 //! (`--bootstrap` and `--pid`), Basalt or not. Prints a table with bars and verdicts; `--json`
 //! writes it to a file.
 
-mod beside;
-mod broker;
-mod cases;
-mod connections;
-mod error;
-mod flood;
-mod groups;
-mod idle;
-mod latency;
-mod load;
-mod metrics;
-mod old_reads;
-mod statements;
-mod table_memory;
-mod tables;
-mod tool;
-mod topics;
-mod trickle;
-mod wire;
-
 use benches::report::{write_json, Report};
-use broker::{Broker, Starter};
-use cases::{Scale, Target};
 use clap::{Parser, ValueEnum};
-use error::PerfError;
+use perf::broker::{Broker, Starter};
+use perf::cases::{self, Scale, Target};
+use perf::error::PerfError;
+use perf::{
+    beside, connections, flood, groups, idle, old_reads, statements, table_memory, tool, trickle,
+};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

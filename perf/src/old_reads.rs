@@ -14,8 +14,8 @@ use benches::report::{Bar, Report};
 const TOPIC: &str = "old";
 /// Distinct bytes of the load; more than any cache of blocks holds is sent.
 const DISTINCT_BYTES: u64 = 32 << 20;
-/// The log lets go of segments, so they are small.
-const COLD: &[&str] = &[
+/// The log keeps no history and lets go of segments, so they are small.
+pub const COLD: &[&str] = &[
     "hot.bytes=0",
     "hot.ms=0",
     "table.commit.bytes=16MiB",
@@ -24,7 +24,7 @@ const COLD: &[&str] = &[
     "log.segment.bytes=16MiB",
 ];
 /// What may be left in the log behind the last full segment.
-const LEFT_BYTES: u64 = 40 << 20;
+pub const LEFT_BYTES: u64 = 40 << 20;
 
 /// So many MB of 300-byte records, consumed from the log and from table files.
 pub fn old_reads(starter: &Starter, tool: &Tool, megabytes: u64) -> Result<Report, PerfError> {

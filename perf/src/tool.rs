@@ -13,6 +13,9 @@ use std::process::{Command, Stdio};
 const CONFIGURE: &[&str] =
     &["--disable-ssl", "--disable-gssapi", "--disable-sasl", "--disable-curl", "--disable-zstd"];
 
+/// Of one run of a client.
+const SECONDS_MAX: &str = "900";
+
 /// The program, ready to run.
 #[derive(Clone, Debug)]
 pub struct Tool {
@@ -93,11 +96,33 @@ impl Tool {
         complete(outcome, count)
     }
 
+    /// Consumes so many messages as the only member of a new group; from joining to the last one.
+    pub fn consume_as(
+        &self,
+        broker: &str,
+        (group, topic): (&str, &str),
+        count: u64,
+    ) -> Result<Outcome, PerfError> {
+        let mut command = bounded(&self.path);
+        command.args(["-G", group, "-q", "-b", broker, "-t", topic, "-c", &count.to_string()]);
+        command.args(["-X", "auto.offset.reset=earliest"]);
+        let said = output(&mut command)?;
+        let outcome = consumed(&said).ok_or(PerfError::NoSummary { said })?;
+        complete(outcome, count)
+    }
+
     fn command(&self, mode: &str, broker: &str, topic: &str) -> Command {
-        let mut command = Command::new(&self.path);
+        let mut command = bounded(&self.path);
         command.args([mode, "-q", "-b", broker, "-t", topic]);
         command
     }
+}
+
+/// A command that is ended when it takes too long: a client waits for ever for what never comes.
+pub fn bounded(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", SECONDS_MAX]).arg(program);
+    command
 }
 
 fn complete(outcome: Outcome, wanted: u64) -> Result<Outcome, PerfError> {
@@ -110,7 +135,7 @@ fn complete(outcome: Outcome, wanted: u64) -> Result<Outcome, PerfError> {
 }
 
 /// Runs a command to its end and returns what it wrote to standard output.
-fn output(command: &mut Command) -> Result<String, PerfError> {
+pub fn output(command: &mut Command) -> Result<String, PerfError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let result = command.stdin(Stdio::null()).output().map_err(PerfError::run(&program))?;
     let said = String::from_utf8_lossy(&result.stdout).into_owned();
